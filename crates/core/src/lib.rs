@@ -1,0 +1,2 @@
+//! What Skein's workflows mean.
+pub mod expr;
