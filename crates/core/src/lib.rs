@@ -1,2 +1,11 @@
-//! What Skein's workflows mean.
+//! What Skein's workflows mean: a deterministic core with no clock, no randomness and no IO.
+//!
+//! A [`ir::Workflow`] is checked and frozen into a [`plan`]; [`engine`] decides what each input means for a run and
+//! folds what was decided into its state; [`view`] shows it. The host and the simulator both drive the same
+//! [`engine::Driver`].
+
 pub mod expr;
+pub mod ids;
+pub mod ir;
+pub mod limits;
+pub mod time;

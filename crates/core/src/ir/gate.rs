@@ -1,0 +1,76 @@
+//! Steps that wait: gates for a person's decision, waits for a signal.
+
+use serde::{Deserialize, Serialize};
+
+use super::Target;
+use crate::{expr::Expr, ids::SignalName, time::Millis};
+
+/// Waits for a person. Opens only by a decision of someone who may give it, or by a timeout that says so.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gate {
+    pub message: Expr,
+    /// What the person should look at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shows: Vec<Expr>,
+    /// Any one of these suffices; none: anyone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<Approver>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Millis>,
+    pub on_timeout: GateTimeout,
+    /// Where the cursor goes instead of `next`. Only in a routed scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_approve: Option<Target>,
+    /// None: a rejection is the step's failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_reject: Option<Target>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Approver {
+    Role(String),
+    User(String),
+}
+
+/// What a gate does when nobody decides in time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum GateTimeout {
+    /// The step ends as timed out.
+    Expire,
+    Reject,
+    /// Opens by itself, only where the host allows it.
+    Approve,
+    /// Cancels the workflow that the gate belongs to.
+    Cancel,
+    Go(Target),
+    /// Asks others for as long again, then cancels.
+    Escalate {
+        to: Vec<Approver>,
+    },
+}
+
+/// Waits for an outside event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// Any one of these ends it.
+    pub on: Vec<SignalName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Millis>,
+    pub on_timeout: WaitTimeout,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitTimeout {
+    /// The step ends as timed out.
+    Expire,
+    /// Cancels the workflow that the wait belongs to.
+    Cancel,
+    /// The step succeeds with no signal.
+    Continue,
+    Go(Target),
+}

@@ -1,0 +1,359 @@
+//! Policies as tables: what each outcome means, what is retried and when, what holds a step.
+//!
+//! Lowering fills these in. The engine looks them up and never asks why a row says what it says.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Approver, is_default};
+use crate::{limits, time::Millis};
+
+/// What kind of failure it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorClass {
+    Transient,
+    RateLimit,
+    Network,
+    Service,
+    /// An agent crashed or said something that cannot be used.
+    AgentError,
+    External,
+    Timeout,
+    /// An input, an output or a condition is not what was declared.
+    Validation,
+    NonRetryable,
+    Governance,
+    /// The host died under it.
+    Interrupted,
+    Fatal,
+}
+
+impl ErrorClass {
+    pub const ALL: [ErrorClass; 12] = [
+        ErrorClass::Transient,
+        ErrorClass::RateLimit,
+        ErrorClass::Network,
+        ErrorClass::Service,
+        ErrorClass::AgentError,
+        ErrorClass::External,
+        ErrorClass::Timeout,
+        ErrorClass::Validation,
+        ErrorClass::NonRetryable,
+        ErrorClass::Governance,
+        ErrorClass::Interrupted,
+        ErrorClass::Fatal,
+    ];
+}
+
+/// Everything about a step that is not what it does.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StepPolicy {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Millis>,
+    /// Whether the timeout is for each attempt or for the step with all its attempts, checks and delays.
+    #[serde(skip_serializing_if = "is_default")]
+    pub timeout_per: Per,
+    /// Silence that ends an attempt, and how long the first sign of life may take. For the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<Millis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_timeout: Option<Millis>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub retry: Retry,
+    #[serde(skip_serializing_if = "is_default")]
+    pub effects: Effects,
+    /// Failures that hold the step until someone or some time releases it, instead of failing it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub holds: BTreeMap<ErrorClass, HoldReason>,
+    /// Asks a person before the first attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalHold>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub on_interrupted: OnInterrupted,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// Whether a check or a delay before a retry keeps the step's place among those at work.
+    #[serde(skip_serializing_if = "is_default")]
+    pub keeps_slot: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Per {
+    #[default]
+    Attempt,
+    Step,
+}
+
+/// Which failures are tried again, how often and when.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retry {
+    /// How many attempts there may be when the last ended with this class, the first included. A class that is
+    /// not here is not retried.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attempts: BTreeMap<ErrorClass, u32>,
+    /// Error codes that are never retried.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub never: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub backoff: Backoff,
+    /// Whether each iteration of a completion check begins with a full budget.
+    #[serde(skip_serializing_if = "is_default")]
+    pub fresh_per_iteration: bool,
+}
+
+impl Retry {
+    /// The same number of attempts for each of these classes.
+    pub fn of(classes: &[ErrorClass], attempts: u32, backoff: Backoff) -> Retry {
+        let attempts = classes.iter().map(|class| (*class, attempts)).collect();
+        Retry { attempts, never: Vec::new(), backoff, fresh_per_iteration: false }
+    }
+}
+
+/// How long to wait before the next attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Backoff {
+    pub initial: Millis,
+    pub growth: Growth,
+    pub max: Millis,
+    /// Anything between nothing and the delay, chosen by a hash of run, step and attempt.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub jitter: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Growth {
+    Constant,
+    Linear,
+    /// Multiplied each time by this many thousandths.
+    Exponential(u32),
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff {
+            initial: Millis::seconds(1),
+            growth: Growth::Exponential(2_000),
+            max: Millis::seconds(30),
+            jitter: false,
+        }
+    }
+}
+
+impl Backoff {
+    /// The delay before the `n`th retry, counted from 1, without jitter. Never more than the maximum or a day.
+    pub fn delay(&self, n: u32) -> Millis {
+        let max = self.max.0.min(limits::BACKOFF);
+        let grown = match self.growth {
+            Growth::Constant => self.initial.0,
+            Growth::Linear => self.initial.0.saturating_mul(u64::from(n)),
+            Growth::Exponential(thousandths) => {
+                let mut delay = u128::from(self.initial.0);
+                for _ in 1..n {
+                    delay = delay * u128::from(thousandths) / 1_000;
+                    if delay == 0 || delay > u128::from(max) || thousandths == 1_000 {
+                        break;
+                    }
+                }
+                u64::try_from(delay).unwrap_or(u64::MAX)
+            }
+        };
+        Millis(grown.min(max))
+    }
+}
+
+/// What each outcome of a step does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Effects {
+    pub succeeded: Effect,
+    /// Its check still said incomplete at the end, and that is an end.
+    pub incomplete: Effect,
+    /// Its check still said incomplete at the end, and that is a failure; also a stall.
+    pub exhausted: Effect,
+    pub failed: Effect,
+    /// Classes of failure that have an effect of their own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed_by_class: BTreeMap<ErrorClass, Effect>,
+    pub rejected: Effect,
+    pub timed_out: Effect,
+    pub skipped_by_condition: Effect,
+    pub skipped_by_upstream: Effect,
+}
+
+impl Default for Effects {
+    /// The strictest: success goes on, any failure aborts, and what was skipped satisfies nobody.
+    fn default() -> Effects {
+        Effects {
+            succeeded: Effect::GO_ON,
+            incomplete: Effect::ABORT,
+            exhausted: Effect::ABORT,
+            failed: Effect::ABORT,
+            failed_by_class: BTreeMap::new(),
+            rejected: Effect::ABORT,
+            timed_out: Effect::ABORT,
+            skipped_by_condition: Effect::BLOCK,
+            skipped_by_upstream: Effect::BLOCK,
+        }
+    }
+}
+
+/// What an outcome does to the rest of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Effect {
+    pub then: Then,
+    /// Whether the steps that depend on it may start.
+    pub satisfies: bool,
+    pub verdict: Verdict,
+    /// Whether the step is shown as skipped instead of failed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub as_skipped: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Then {
+    GoOn,
+    /// The workflow stops.
+    Abort,
+    /// The workflow stops and undoes what was completed.
+    Undo,
+}
+
+/// What an outcome makes of a workflow that reaches its end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    #[default]
+    Clean,
+    /// It succeeds, and says that something failed.
+    Degraded,
+    Failed,
+}
+
+impl Effect {
+    pub const GO_ON: Effect =
+        Effect { then: Then::GoOn, satisfies: true, verdict: Verdict::Clean, as_skipped: false };
+    pub const ABORT: Effect =
+        Effect { then: Then::Abort, satisfies: false, verdict: Verdict::Failed, as_skipped: false };
+    pub const UNDO: Effect =
+        Effect { then: Then::Undo, satisfies: false, verdict: Verdict::Failed, as_skipped: false };
+    /// A failure that does not stop what depends on it.
+    pub const CONTINUE: Effect =
+        Effect { then: Then::GoOn, satisfies: true, verdict: Verdict::Degraded, as_skipped: false };
+    /// A failure that counts as not having been there.
+    pub const SKIP: Effect =
+        Effect { then: Then::GoOn, satisfies: true, verdict: Verdict::Degraded, as_skipped: true };
+    /// A failure that stops only what depends on it, and fails the run in the end.
+    pub const SKIP_DEPENDENTS: Effect =
+        Effect { then: Then::GoOn, satisfies: false, verdict: Verdict::Failed, as_skipped: false };
+    /// No failure, and yet what depends on it cannot start.
+    pub const BLOCK: Effect =
+        Effect { then: Then::GoOn, satisfies: false, verdict: Verdict::Clean, as_skipped: false };
+}
+
+/// Why a step is kept from starting or continuing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldReason {
+    /// Its approval class asks for a person.
+    Approval,
+    Budget,
+    /// Its check said that it cannot go on.
+    Blocked,
+    Governance,
+    Interruption,
+    Quota,
+    Secret,
+}
+
+impl HoldReason {
+    pub const ALL: [HoldReason; 7] = [
+        HoldReason::Approval,
+        HoldReason::Budget,
+        HoldReason::Blocked,
+        HoldReason::Governance,
+        HoldReason::Interruption,
+        HoldReason::Quota,
+        HoldReason::Secret,
+    ];
+}
+
+/// Who is asked before a step starts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalHold {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<Approver>,
+}
+
+/// What happens to an attempt that the host died under.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnInterrupted {
+    /// Done again, and told so.
+    #[default]
+    Rerun,
+    /// The worker's own session goes on.
+    Resume,
+    /// The workspace is put back, then done again.
+    Restore,
+    Ask,
+    Fail,
+}
+
+/// What may be spent: money in millionths, tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub micro_usd: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    pub mode: BudgetMode,
+}
+
+/// What happens when it is spent and another attempt would start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetMode {
+    Warn,
+    /// The step is held until a person releases it.
+    Pause,
+    /// The step fails.
+    Stop,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_grows_as_named_and_saturates() {
+        let of = |growth| Backoff { initial: Millis(100), growth, max: Millis(1_000), jitter: false };
+        let delays = |growth| (1..=5).map(|n| of(growth).delay(n).0).collect::<Vec<_>>();
+        assert_eq!(delays(Growth::Constant), [100; 5]);
+        assert_eq!(delays(Growth::Linear), [100, 200, 300, 400, 500]);
+        assert_eq!(delays(Growth::Exponential(2_000)), [100, 200, 400, 800, 1_000]);
+        assert_eq!(delays(Growth::Exponential(1_500)), [100, 150, 225, 337, 505]);
+    }
+
+    #[test]
+    fn an_hour_doubled_a_thousand_times_is_a_day() {
+        let backoff = Backoff {
+            initial: Millis::hours(1),
+            growth: Growth::Exponential(2_000),
+            max: Millis(u64::MAX),
+            jitter: false,
+        };
+        assert_eq!(backoff.delay(1_000), Millis(limits::BACKOFF));
+        assert_eq!(backoff.delay(u32::MAX), Millis(limits::BACKOFF));
+    }
+}

@@ -1,0 +1,158 @@
+//! Contracts: what a value must look like, said in JSON Schema.
+//!
+//! Owns the check of a value and the filling in of defaults. Refuses to fetch anything: a reference can only point
+//! into the same schema.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A JSON Schema. The default accepts everything.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Schema {
+    document: Option<Arc<Value>>,
+    #[serde(skip)]
+    compiled: OnceLock<Arc<Result<jsonschema::Validator, String>>>,
+}
+
+/// Why a value is not what was declared, or why the declaration itself is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    #[error("the schema itself is wrong: {0}")]
+    Schema(String),
+    #[error("{}{message}", if at.is_empty() { String::new() } else { format!("at {at}: ") })]
+    Value { at: String, message: String },
+}
+
+impl Schema {
+    pub fn new(document: Value) -> Schema {
+        Schema { document: Some(Arc::new(document)), compiled: OnceLock::new() }
+    }
+
+    /// Whether there is anything to check.
+    pub fn is_empty(&self) -> bool {
+        self.document.is_none()
+    }
+
+    pub fn document(&self) -> Option<&Value> {
+        self.document.as_deref()
+    }
+
+    /// The properties that it names, with the schema of each.
+    pub fn properties(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.document().and_then(|d| d.get("properties")).and_then(Value::as_object).into_iter().flatten()
+    }
+
+    /// The properties that must be there.
+    pub fn required(&self) -> impl Iterator<Item = &str> {
+        let names = self.document().and_then(|d| d.get("required")).and_then(Value::as_array);
+        names.into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    /// Whether the schema is one.
+    pub fn compile(&self) -> Result<(), SchemaError> {
+        self.validator().map(|_| ())
+    }
+
+    fn validator(&self) -> Result<Option<&jsonschema::Validator>, SchemaError> {
+        let Some(document) = self.document() else { return Ok(None) };
+        let compiled = self.compiled.get_or_init(|| {
+            Arc::new(jsonschema::options().build(document).map_err(|error| error.to_string()))
+        });
+        match &**compiled {
+            Ok(validator) => Ok(Some(validator)),
+            Err(message) => Err(SchemaError::Schema(message.clone())),
+        }
+    }
+
+    /// Whether the value is what was declared.
+    pub fn check(&self, value: &Value) -> Result<(), SchemaError> {
+        let Some(validator) = self.validator()? else { return Ok(()) };
+        validator.validate(value).map_err(|error| SchemaError::Value {
+            at: error.instance_path().to_string(),
+            message: shortened(error.to_string()),
+        })
+    }
+
+    /// Puts in each property of an object that is missing and has a default.
+    pub fn fill(&self, value: &mut Value) {
+        let Some(object) = value.as_object_mut() else { return };
+        for (name, property) in self.properties() {
+            if let Some(default) = property.get("default")
+                && !object.contains_key(name)
+            {
+                object.insert(name.clone(), default.clone());
+            }
+        }
+    }
+}
+
+/// A message that quotes a value can be as long as the value.
+fn shortened(message: String) -> String {
+    const MOST: usize = 300;
+    match message.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message,
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.document() {
+            Some(document) => write!(f, "Schema({document})"),
+            None => f.write_str("Schema(any)"),
+        }
+    }
+}
+
+impl PartialEq for Schema {
+    fn eq(&self, other: &Schema) -> bool {
+        self.document == other.document
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_checked_and_the_place_is_named() {
+        let schema = Schema::new(
+            json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}),
+        );
+        assert_eq!(schema.check(&json!({"n": 3})), Ok(()));
+        assert_eq!(
+            schema.check(&json!({"n": 3.5})).unwrap_err().to_string(),
+            "at /n: 3.5 is not of type \"integer\""
+        );
+        assert_eq!(schema.check(&json!({})).unwrap_err().to_string(), "\"n\" is a required property");
+    }
+
+    #[test]
+    fn defaults_fill_what_is_missing_and_only_that() {
+        let schema = Schema::new(json!({"properties": {"a": {"default": 1}, "b": {"default": 2}, "c": {}}}));
+        let mut value = json!({"a": null});
+        schema.fill(&mut value);
+        assert_eq!(value, json!({"a": null, "b": 2}));
+    }
+
+    #[test]
+    fn a_wrong_schema_is_an_error_and_a_missing_one_accepts_all() {
+        assert!(matches!(Schema::new(json!({"type": "strin"})).compile(), Err(SchemaError::Schema(_))));
+        assert_eq!(Schema::default().check(&json!([1, "x"])), Ok(()));
+    }
+
+    #[test]
+    fn it_serialises_as_the_document() {
+        let schema = Schema::new(json!({"type": "string"}));
+        assert_eq!(serde_json::to_value(&schema).unwrap(), json!({"type": "string"}));
+        assert_eq!(serde_json::from_value::<Schema>(json!({"type": "string"})).unwrap(), schema);
+    }
+}

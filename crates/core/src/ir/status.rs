@@ -1,0 +1,117 @@
+//! The canonical statuses, and the words each has in a source's format.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! statuses {
+    ($(#[doc = $doc:literal])* $name:ident { $($variant:ident = $word:literal,)* }) => {
+        $(#[doc = $doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name { $($variant,)* }
+
+        impl $name {
+            pub const ALL: &[$name] = &[$($name::$variant,)*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $word,)* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+statuses! {
+    /// How a run is doing.
+    RunStatus {
+        Queued = "queued",
+        Running = "running",
+        Waiting = "waiting",
+        Undoing = "undoing",
+        Succeeded = "succeeded",
+        Failed = "failed",
+        TimedOut = "timed_out",
+        Cancelled = "cancelled",
+        Undone = "undone",
+        UndoFailed = "undo_failed",
+    }
+}
+
+statuses! {
+    /// How a step is doing.
+    StepStatus {
+        Pending = "pending",
+        Ready = "ready",
+        Running = "running",
+        Checking = "checking",
+        Waiting = "waiting",
+        Succeeded = "succeeded",
+        Failed = "failed",
+        Incomplete = "incomplete",
+        Skipped = "skipped",
+        Cancelled = "cancelled",
+        TimedOut = "timed_out",
+        Undone = "undone",
+    }
+}
+
+/// The words of a source's format. A status without one keeps its canonical word.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Words {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub run: BTreeMap<RunStatus, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub step: BTreeMap<StepStatus, String>,
+    /// The word for a step that was skipped because it failed itself, where it differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped_by_own_failure: Option<String>,
+}
+
+impl Words {
+    pub fn run(&self, status: RunStatus) -> &str {
+        self.run.get(&status).map_or(status.as_str(), String::as_str)
+    }
+
+    pub fn step(&self, status: StepStatus, by_own_failure: bool) -> &str {
+        let own = self
+            .skipped_by_own_failure
+            .as_deref()
+            .filter(|_| by_own_failure && status == StepStatus::Skipped);
+        own.unwrap_or_else(|| self.step.get(&status).map_or(status.as_str(), String::as_str))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_without_a_word_keeps_its_own() {
+        let words = Words {
+            step: [(StepStatus::Skipped, "pending".into())].into(),
+            skipped_by_own_failure: Some("skipped".into()),
+            ..Words::default()
+        };
+        assert_eq!(words.step(StepStatus::Skipped, false), "pending");
+        assert_eq!(words.step(StepStatus::Skipped, true), "skipped");
+        assert_eq!(words.step(StepStatus::Failed, true), "failed");
+        assert_eq!(words.run(RunStatus::UndoFailed), "undo_failed");
+    }
+
+    #[test]
+    fn the_json_word_is_the_shown_word() {
+        for status in StepStatus::ALL {
+            assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
+        }
+        for status in RunStatus::ALL {
+            assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A step: what it waits for, what it is given, what it does and what its end means.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Kind, Retry, Schema, StepPolicy, Target, Work, is_default};
+use crate::{expr::Expr, ids::StepId, time::Millis};
+
+/// One node of a scope.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    pub id: StepId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// In a graph: the steps that must end, in a way that satisfies, before this one starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<StepId>,
+    /// In a routed scope: where the cursor goes next. None: the next step in order that nothing else routes to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Target>,
+    /// The step is skipped when this is false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<Expr>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Binding>,
+    /// What its output must look like; properties with a default are filled in.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub outputs: Schema,
+    pub kind: Kind,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub policy: StepPolicy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<Box<Undo>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Value>,
+}
+
+impl Step {
+    /// A step of this kind with no dependency, no input and the strictest policy: any failure aborts.
+    pub fn new(id: StepId, kind: Kind) -> Step {
+        Step {
+            id,
+            name: None,
+            description: None,
+            after: Vec::new(),
+            next: None,
+            when: None,
+            inputs: Vec::new(),
+            outputs: Schema::default(),
+            kind,
+            policy: StepPolicy::default(),
+            undo: None,
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+/// One named input of a step and where its value comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Binding {
+    pub name: String,
+    pub value: Expr,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub schema: Schema,
+    /// A required input that is null fails the step before it starts.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub required: bool,
+}
+
+/// The work that takes back what a step did. Evaluated where that step is, and given its output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Undo {
+    /// The name it has in the source, where it has one of its own.
+    pub id: StepId,
+    pub work: Work,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Binding>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Millis>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub retry: Retry,
+}

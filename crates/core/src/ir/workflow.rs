@@ -1,0 +1,83 @@
+//! The workflow itself: who it is, what it takes, its root scope, and what surrounds it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Budget, Context, FileIn, FileOut, Hook, Schema, Scope, Trigger, Words, is_default};
+use crate::{expr::Expr, ids::WorkflowId};
+
+/// What a source says, in the one form that is checked, planned and run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workflow {
+    pub id: WorkflowId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Where it came from. Shown to people; the engine never reads it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub origin: Origin,
+    /// The schema of the object that a run is given.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub inputs: Schema,
+    pub scope: Scope,
+    /// What the whole run may spend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// The words that each status has in the source's format.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub words: Words,
+    /// Values that expressions read as `env`; worked out once, when the run starts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Expr>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<Hook>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub triggers: Vec<Trigger>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub context: Context,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files_in: BTreeMap<String, FileIn>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files_out: BTreeMap<String, FileOut>,
+    /// Whatever else the source carries (tags, authors, a composer's marks), kept and not understood.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Value>,
+}
+
+/// The format a workflow was written in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Origin {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub dialect: String,
+}
+
+impl Workflow {
+    /// A workflow with this scope and nothing around it.
+    pub fn new(id: WorkflowId, scope: Scope) -> Workflow {
+        Workflow {
+            id,
+            name: None,
+            version: None,
+            description: None,
+            origin: Origin::default(),
+            inputs: Schema::default(),
+            scope,
+            budget: None,
+            words: Words::default(),
+            env: BTreeMap::new(),
+            hooks: Vec::new(),
+            triggers: Vec::new(),
+            context: Context::default(),
+            files_in: BTreeMap::new(),
+            files_out: BTreeMap::new(),
+            labels: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Every limit Skein has, in one place.
+//!
+//! Owns the numbers and nothing else. A pair `X_WARN`, `X` is a soft limit, at which a person is told, and a hard
+//! one, at which the request is refused. Sizes are bytes, times are milliseconds.
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+const GIB: u64 = 1024 * 1024 * 1024;
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+// Sources.
+pub const SOURCE_BYTES_WARN: usize = 256 * KIB;
+pub const SOURCE_BYTES: usize = MIB;
+pub const YAML_DEPTH: usize = 64;
+pub const YAML_NODES: usize = 100_000;
+
+// Names.
+pub const ID_BYTES: usize = 255;
+
+// Plans.
+pub const STEPS_WARN: usize = 500;
+pub const STEPS: usize = 10_000;
+pub const EDGES_WARN: usize = 5_000;
+pub const EDGES: usize = 100_000;
+pub const CALL_DEPTH_WARN: usize = 4;
+pub const CALL_DEPTH: usize = 8;
+/// Parallel, each and loop scopes inside one another.
+pub const NESTING: usize = 16;
+
+// Runs.
+pub const ITEMS_WARN: usize = 100;
+pub const ITEMS: usize = 10_000;
+pub const PARALLELISM_DEFAULT: u32 = 4;
+pub const ITERATIONS_WARN: u32 = 50;
+pub const ITERATIONS: u32 = 1_000;
+pub const ATTEMPTS_WARN: u32 = 10;
+pub const ATTEMPTS: u32 = 100;
+/// After this many interruptions of one step a person is asked.
+pub const INTERRUPTIONS: u32 = 3;
+/// After this many checks in a row that decided nothing, the step fails.
+pub const UNDECIDED_CHECKS: u32 = 2;
+/// Signals that are kept for a wait that has not opened yet.
+pub const KEPT_SIGNALS: usize = 100;
+pub const EVENTS_WARN: u64 = 100_000;
+pub const EVENTS: u64 = 1_000_000;
+pub const JOURNAL_BYTES_WARN: u64 = 100 * 1024 * 1024;
+pub const JOURNAL_BYTES: u64 = GIB;
+pub const VALUE_BYTES_WARN: usize = 256 * KIB;
+pub const VALUE_BYTES: usize = 2 * MIB;
+/// Reasons and fingerprints of one check: how many, and how long each.
+pub const CHECK_NOTES: usize = 200;
+pub const CHECK_NOTE_CHARS: usize = 240;
+
+// Expressions.
+pub const EXPRESSION_BYTES: usize = 4 * KIB;
+pub const EXPRESSION_DEPTH: usize = 32;
+pub const EXPRESSION_FUEL: u64 = 10_000;
+pub const EXPRESSION_RESULT: usize = MIB;
+
+// Time.
+pub const TIMEOUT_WARN: u64 = 30 * DAY;
+pub const TIMEOUT: u64 = 366 * DAY;
+pub const BACKOFF: u64 = 24 * HOUR;
+pub const STOP_GRACE_DEFAULT: u64 = 10 * SECOND;
+pub const STOP_GRACE: u64 = 5 * MINUTE;
+
+// Workers and their files.
+pub const WORKERS_DEFAULT: u32 = 8;
+pub const WORKERS: u32 = 64;
+pub const RUNS: usize = 1_000;
+pub const ARTIFACT_BYTES_WARN: u64 = 100 * 1024 * 1024;
+pub const ARTIFACT_BYTES: u64 = GIB;
+pub const ARTIFACTS_BYTES: u64 = 10 * GIB;
+pub const LOG_BYTES: usize = 64 * MIB;
+
+// The network.
+pub const WEBHOOK_BYTES: usize = MIB;
+pub const WEBHOOK_SKEW: u64 = 5 * MINUTE;
+pub const WEBHOOK_DEDUP: u64 = 24 * HOUR;
+pub const API_PAGE: usize = 1_000;
+pub const API_EVENTS: usize = 1_000;

@@ -1,0 +1,86 @@
+//! Points and lengths of time, as plain numbers.
+//!
+//! Owns arithmetic that cannot overflow. Refuses to know a clock: every [`Time`] came in with an input.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A point in wall-clock time: milliseconds since 1970 in UTC.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Time(pub i64);
+
+/// A length of time in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+impl Time {
+    /// This long after this point, at most the end of time.
+    pub fn after(self, length: Millis) -> Time {
+        Time(self.0.saturating_add(i64::try_from(length.0).unwrap_or(i64::MAX)))
+    }
+
+    /// How long since an earlier point; zero when the clock went back in between.
+    pub fn since(self, earlier: Time) -> Millis {
+        Millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl Millis {
+    pub const fn seconds(n: u64) -> Millis {
+        Millis(n.saturating_mul(1_000))
+    }
+
+    pub const fn minutes(n: u64) -> Millis {
+        Millis::seconds(n.saturating_mul(60))
+    }
+
+    pub const fn hours(n: u64) -> Millis {
+        Millis::minutes(n.saturating_mul(60))
+    }
+
+    pub fn plus(self, other: Millis) -> Millis {
+        Millis(self.0.saturating_add(other.0))
+    }
+}
+
+impl fmt::Display for Millis {
+    /// The shortest exact form in hours, minutes, seconds and milliseconds: `1h30m`, `250ms`, `0s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0s");
+        }
+        let mut rest = self.0;
+        for (unit, size) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
+            let count = rest / size;
+            rest %= size;
+            if count > 0 {
+                write!(f, "{count}{unit}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(Time(i64::MAX).after(Millis(u64::MAX)), Time(i64::MAX));
+        assert_eq!(Time(5).since(Time(9)), Millis(0));
+        assert_eq!(Time(i64::MAX).since(Time(i64::MIN)), Millis(i64::MAX as u64));
+    }
+
+    #[test]
+    fn lengths_read_well() {
+        let shown = |n| Millis(n).to_string();
+        assert_eq!(
+            (shown(0), shown(5_400_000), shown(61_250)),
+            ("0s".into(), "1h30m".into(), "1m1s250ms".into())
+        );
+    }
+}
