@@ -8,4 +8,5 @@ pub mod expr;
 pub mod ids;
 pub mod ir;
 pub mod limits;
+pub mod plan;
 pub mod time;

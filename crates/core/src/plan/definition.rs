@@ -1,0 +1,321 @@
+//! The frozen workflow and the arrays that the engine walks.
+//!
+//! Scopes are numbered in the order in which a reader meets them: a scope, then for each of its steps in order the
+//! scopes inside; the root workflow first, then each called one by name. Journals hold these numbers, so the order
+//! is part of their format.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use super::Hash;
+use crate::{
+    ids::{SignalName, StepId},
+    ir::{Kind, Scope, Shape, Step, Target, Workflow},
+};
+
+/// A scope by its number in the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScopeIx(pub u32);
+
+/// Where a cursor goes, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Step(u32),
+    End,
+}
+
+/// A definition and the parameters of one run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub definition: Arc<Definition>,
+    /// What the run was given, with defaults filled in.
+    pub parameters: Arc<Value>,
+    /// The hash of both.
+    pub hash: Hash,
+}
+
+/// A workflow that has been checked, with every workflow that it calls.
+#[derive(Debug)]
+pub struct Definition {
+    /// The hash of the workflow and what it calls, without parameters.
+    pub hash: Hash,
+    /// The root workflow, then the called ones.
+    pub workflows: Vec<WorkflowEntry>,
+    pub scopes: Vec<ScopeEntry>,
+    /// Every signal that some step waits for.
+    pub signals: BTreeSet<SignalName>,
+}
+
+#[derive(Debug)]
+pub struct WorkflowEntry {
+    pub workflow: Arc<Workflow>,
+    pub root: ScopeIx,
+    /// Where each step is, nested ones included.
+    pub names: BTreeMap<StepId, (ScopeIx, u32)>,
+}
+
+#[derive(Debug)]
+pub struct ScopeEntry {
+    pub scope: Arc<Scope>,
+    /// The workflow it belongs to, by its number in the definition.
+    pub workflow: u32,
+    /// The step that holds it and which of that step's scopes it is; none for a workflow's root.
+    pub parent: Option<(ScopeIx, u32, u32)>,
+    pub by_id: BTreeMap<StepId, u32>,
+    /// In a graph: how many steps each one waits for.
+    pub unmet: Vec<u32>,
+    dependents: Flat,
+    /// In a routed scope: where each step goes when nothing else decides.
+    pub next: Vec<Next>,
+    pub start: u32,
+    /// The scopes inside each step, in order. A call's is the called root.
+    pub inner: Vec<Vec<ScopeIx>>,
+}
+
+/// Lists of numbers, one for each step, in one array.
+#[derive(Debug, Default)]
+struct Flat {
+    ends: Vec<u32>,
+    items: Vec<u32>,
+}
+
+impl Flat {
+    fn of(lists: Vec<Vec<u32>>) -> Flat {
+        let mut flat = Flat::default();
+        for list in lists {
+            flat.items.extend(list);
+            flat.ends.push(u32::try_from(flat.items.len()).expect("edges are limited"));
+        }
+        flat
+    }
+
+    fn get(&self, i: u32) -> &[u32] {
+        let start = if i == 0 { 0 } else { self.ends[i as usize - 1] };
+        &self.items[start as usize..self.ends[i as usize] as usize]
+    }
+}
+
+/// How to get from a scope instance to the step that a name means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// How many instances to go out.
+    pub up: u32,
+    /// Then which step's inner scope to go into, and which of its scopes.
+    pub down: Vec<(u32, u32)>,
+    /// The step, by its number there.
+    pub step: u32,
+}
+
+impl ScopeEntry {
+    /// The scope of one lane of a step; of its items, passes or call, the only one.
+    pub fn inner(&self, step: u32, which: u32) -> ScopeIx {
+        self.inner[step as usize][which as usize]
+    }
+
+    pub fn step(&self, i: u32) -> &Step {
+        &self.scope.steps[i as usize]
+    }
+
+    pub fn len(&self) -> u32 {
+        u32::try_from(self.scope.steps.len()).expect("steps are limited")
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.scope.steps.is_empty()
+    }
+
+    pub fn is_routed(&self) -> bool {
+        matches!(self.scope.shape, Shape::Routed { .. })
+    }
+
+    /// The steps that wait for this one.
+    pub fn dependents(&self, i: u32) -> &[u32] {
+        self.dependents.get(i)
+    }
+
+    /// A target by number. Targets were checked when the plan was made.
+    pub fn target(&self, target: &Target) -> Next {
+        match target {
+            Target::Step(id) => self.by_id.get(id).map_or(Next::End, |i| Next::Step(*i)),
+            Target::End => Next::End,
+        }
+    }
+}
+
+impl Definition {
+    pub fn scope(&self, ix: ScopeIx) -> &ScopeEntry {
+        &self.scopes[ix.0 as usize]
+    }
+
+    pub fn root(&self) -> &WorkflowEntry {
+        &self.workflows[0]
+    }
+
+    pub fn workflow_of(&self, ix: ScopeIx) -> &WorkflowEntry {
+        &self.workflows[self.scope(ix).workflow as usize]
+    }
+
+    /// The step that a name means when it is used in this scope. None when there is no such step, or when it is
+    /// inside something whose steps cannot be told apart from outside (the items of an each).
+    pub fn locate(&self, from: ScopeIx, id: &str) -> Option<Place> {
+        let (scope, step) = *self.workflow_of(from).names.get(id)?;
+        let outward = self.path(from);
+        let mut inward = Vec::new();
+        let mut at = scope;
+        loop {
+            if let Some(up) = outward.iter().position(|s| *s == at) {
+                inward.reverse();
+                return Some(Place { up: u32::try_from(up).ok()?, down: inward, step });
+            }
+            let (parent, holder, which) = self.scope(at).parent?;
+            if matches!(self.scope(parent).step(holder).kind, Kind::Each(_)) {
+                return None;
+            }
+            inward.push((holder, which));
+            at = parent;
+        }
+    }
+
+    /// This scope and those around it in the same workflow, from the inside out.
+    fn path(&self, from: ScopeIx) -> Vec<ScopeIx> {
+        let mut path = vec![from];
+        let mut at = from;
+        while let Some((parent, ..)) = self.scope(at).parent {
+            path.push(parent);
+            at = parent;
+        }
+        path
+    }
+
+    /// Numbers the scopes of workflows that have been checked. `called` holds each called workflow once.
+    pub(super) fn index(root: Arc<Workflow>, called: &BTreeMap<String, Arc<Workflow>>) -> Definition {
+        let hash = Hash::of_json(&(&root, called));
+        let numbers: BTreeMap<&str, u32> = called.keys().map(String::as_str).zip(1..).collect();
+        let mut definition =
+            Definition { hash, workflows: Vec::new(), scopes: Vec::new(), signals: BTreeSet::new() };
+        for workflow in std::iter::once(&root).chain(called.values()) {
+            definition.add_workflow(workflow);
+        }
+        let roots: Vec<ScopeIx> = definition.workflows.iter().map(|entry| entry.root).collect();
+        for entry in &mut definition.scopes {
+            for (i, step) in entry.scope.steps.iter().enumerate() {
+                if let Kind::Call(call) = &step.kind {
+                    entry.inner[i] =
+                        numbers.get(call.workflow.as_str()).map(|n| roots[*n as usize]).into_iter().collect();
+                }
+            }
+        }
+        definition
+    }
+
+    fn add_workflow(&mut self, workflow: &Arc<Workflow>) {
+        let number = u32::try_from(self.workflows.len()).expect("calls are limited");
+        let root = self.add_scope(&Arc::new(workflow.scope.clone()), number, None);
+        let mut entry = WorkflowEntry { workflow: workflow.clone(), root, names: BTreeMap::new() };
+        for i in root.0..u32::try_from(self.scopes.len()).expect("scopes are limited") {
+            for (id, step) in &self.scope(ScopeIx(i)).by_id {
+                entry.names.insert(id.clone(), (ScopeIx(i), *step));
+            }
+        }
+        self.workflows.push(entry);
+    }
+
+    /// Recursion is bounded by the limit on nesting.
+    fn add_scope(
+        &mut self,
+        scope: &Arc<Scope>,
+        workflow: u32,
+        parent: Option<(ScopeIx, u32, u32)>,
+    ) -> ScopeIx {
+        let ix = ScopeIx(u32::try_from(self.scopes.len()).expect("scopes are limited"));
+        self.scopes.push(ScopeEntry::of(scope.clone(), workflow, parent));
+        for (i, step) in (0u32..).zip(&scope.steps) {
+            if let Kind::Wait(wait) = &step.kind {
+                self.signals.extend(wait.on.iter().cloned());
+            }
+            for (which, inner) in (0u32..).zip(step.kind.scopes()) {
+                let inner = self.add_scope(inner, workflow, Some((ix, i, which)));
+                self.scopes[ix.0 as usize].inner[i as usize].push(inner);
+            }
+        }
+        ix
+    }
+}
+
+impl ScopeEntry {
+    fn of(scope: Arc<Scope>, workflow: u32, parent: Option<(ScopeIx, u32, u32)>) -> ScopeEntry {
+        let by_id: BTreeMap<StepId, u32> = scope.steps.iter().map(|step| step.id.clone()).zip(0..).collect();
+        let mut unmet = vec![0; scope.steps.len()];
+        let mut dependents = vec![Vec::new(); scope.steps.len()];
+        for (i, step) in (0u32..).zip(&scope.steps) {
+            let after: BTreeSet<u32> = step.after.iter().filter_map(|id| by_id.get(id).copied()).collect();
+            unmet[i as usize] = u32::try_from(after.len()).expect("edges are limited");
+            after.into_iter().for_each(|d| dependents[d as usize].push(i));
+        }
+        let start = match &scope.shape {
+            Shape::Routed { start: Some(start), .. } => by_id.get(start).copied().unwrap_or(0),
+            _ => 0,
+        };
+        let next = next_steps(&scope, &by_id);
+        let inner = vec![Vec::new(); scope.steps.len()];
+        let dependents = Flat::of(dependents);
+        ScopeEntry { scope, workflow, parent, by_id, unmet, dependents, next, start, inner }
+    }
+}
+
+/// Where each step goes when nothing else decides: to its `next`, or else to the following step that is not the
+/// target of an arm, a decision or a timeout.
+fn next_steps(scope: &Scope, by_id: &BTreeMap<StepId, u32>) -> Vec<Next> {
+    let targeted: BTreeSet<u32> = scope
+        .steps
+        .iter()
+        .flat_map(|step| detours(&step.kind))
+        .filter_map(|id| by_id.get(id).copied())
+        .collect();
+    let mut following = Next::End;
+    let mut next = Vec::new();
+    for (i, step) in scope.steps.iter().enumerate().rev() {
+        let i = u32::try_from(i).expect("steps are limited");
+        next.push(match &step.next {
+            Some(Target::Step(id)) => by_id.get(id).map_or(Next::End, |i| Next::Step(*i)),
+            Some(Target::End) => Next::End,
+            None => following,
+        });
+        if !targeted.contains(&i) {
+            following = Next::Step(i);
+        }
+    }
+    next.reverse();
+    next
+}
+
+/// The steps that a step can route to other than by `next`.
+pub(super) fn detours(kind: &Kind) -> Vec<&StepId> {
+    use crate::ir::{GateTimeout, WaitTimeout};
+    let targets: Vec<&Target> = match kind {
+        Kind::Branch(branch) => branch.arms.iter().map(|arm| &arm.next).chain([&branch.default]).collect(),
+        Kind::Gate(gate) => {
+            let late = match &gate.on_timeout {
+                GateTimeout::Go(target) => Some(target),
+                _ => None,
+            };
+            gate.on_approve.iter().chain(&gate.on_reject).chain(late).collect()
+        }
+        Kind::Wait(wait) => match &wait.on_timeout {
+            WaitTimeout::Go(target) => vec![target],
+            _ => Vec::new(),
+        },
+        Kind::Work(_) | Kind::Parallel(_) | Kind::Each(_) | Kind::Loop(_) | Kind::Call(_) => Vec::new(),
+    };
+    targets
+        .into_iter()
+        .filter_map(|target| match target {
+            Target::Step(id) => Some(id),
+            Target::End => None,
+        })
+        .collect()
+}
