@@ -1,0 +1,140 @@
+//! Where things are in a run: instances, steps in them, attempts of those, openings.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// A scope instance by its number in the run. The root is 0; each new one takes the next number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InstanceIx(pub u32);
+
+impl InstanceIx {
+    pub const ROOT: InstanceIx = InstanceIx(0);
+}
+
+/// A step of an instance, by its number in the scope. In JSON: `[instance, step]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StepAt(pub InstanceIx, pub u32);
+
+/// Something that waits for a decision or a signal, by its number in the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Opening(pub u32);
+
+/// What an attempt is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    Main,
+    Check,
+    Summary,
+    Undo,
+}
+
+impl Role {
+    pub const ALL: [Role; 4] = [Role::Main, Role::Check, Role::Summary, Role::Undo];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Main => "main",
+            Role::Check => "check",
+            Role::Summary => "summary",
+            Role::Undo => "undo",
+        }
+    }
+}
+
+/// One try at one thing. Never used twice, so a result that carries it cannot be mistaken for another's.
+/// In JSON and elsewhere: `instance.step.visit.iteration.role.attempt`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct AttemptId {
+    pub at: StepAt,
+    /// How many times the cursor had come to the step, counted from 1.
+    pub visit: u32,
+    /// The round of the completion check, counted from 1.
+    pub iteration: u32,
+    pub role: Role,
+    /// Counted from 1 for each role of each iteration.
+    pub attempt: u32,
+}
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StepAt(InstanceIx(instance), step) = self.at;
+        write!(
+            f,
+            "{instance}.{step}.{}.{}.{}.{}",
+            self.visit,
+            self.iteration,
+            self.role.as_str(),
+            self.attempt
+        )
+    }
+}
+
+impl From<AttemptId> for String {
+    fn from(id: AttemptId) -> String {
+        id.to_string()
+    }
+}
+
+/// A text that is not an attempt's id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an attempt: expected instance.step.visit.iteration.role.attempt")]
+pub struct NotAnAttempt(String);
+
+impl FromStr for AttemptId {
+    type Err = NotAnAttempt;
+
+    fn from_str(text: &str) -> Result<AttemptId, NotAnAttempt> {
+        parse(text).ok_or_else(|| NotAnAttempt(text.chars().take(80).collect()))
+    }
+}
+
+impl TryFrom<String> for AttemptId {
+    type Error = NotAnAttempt;
+
+    fn try_from(text: String) -> Result<AttemptId, NotAnAttempt> {
+        text.parse()
+    }
+}
+
+fn parse(text: &str) -> Option<AttemptId> {
+    let mut parts = text.split('.');
+    let mut number = |parts: &mut std::str::Split<'_, char>| parts.next()?.parse::<u32>().ok();
+    let at = StepAt(InstanceIx(number(&mut parts)?), number(&mut parts)?);
+    let (visit, iteration) = (number(&mut parts)?, number(&mut parts)?);
+    let word = parts.next()?;
+    let role = Role::ALL.into_iter().find(|role| role.as_str() == word)?;
+    let attempt = number(&mut parts)?;
+    parts.next().is_none().then_some(AttemptId { at, visit, iteration, role, attempt })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_survives_its_text() {
+        let id = AttemptId {
+            at: StepAt(InstanceIx(3), 2),
+            visit: 1,
+            iteration: 20,
+            role: Role::Check,
+            attempt: u32::MAX,
+        };
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for bad in [
+            "",
+            "1.2.3.4.main",
+            "1.2.3.4.main.5.6",
+            "1.2.3.4.boss.5",
+            "-1.2.3.4.main.5",
+            "1.2.3.4.main.4294967296",
+        ] {
+            assert!(bad.parse::<AttemptId>().is_err(), "{bad}");
+        }
+    }
+}

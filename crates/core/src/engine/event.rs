@@ -1,0 +1,370 @@
+//! What has been decided: the facts a journal holds.
+//!
+//! An event carries everything that policy or expression decided, so that replay evaluates neither. Its JSON is part
+//! of the journal's format: fields are added with a default, never renamed or removed.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{AttemptEnd, AttemptId, Cost, Decision, InstanceIx, Opening, Publication, Start, StepAt};
+use crate::{
+    ids::SignalName,
+    ir::{Approver, Effect, ErrorClass, HoldReason, RunStatus},
+    plan::Hash,
+    time::Time,
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Event {
+    /// The root instance exists.
+    RunStarted {
+        start: Box<Start>,
+        plan: Hash,
+        parameters: Arc<Value>,
+        #[serde(default, skip_serializing_if = "is_null")]
+        env: Arc<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Time>,
+        publish: Vec<Publication>,
+    },
+    /// A lane, item, pass or call began. Its number is the next one.
+    InstanceStarted {
+        parent: StepAt,
+        part: Part,
+        /// What a called workflow is given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Arc<Value>>,
+        #[serde(default, skip_serializing_if = "is_null")]
+        env: Arc<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Time>,
+    },
+    /// Nothing more starts in it.
+    InstanceHalted {
+        instance: InstanceIx,
+        why: Halt,
+        undo: bool,
+    },
+    InstanceEnded {
+        instance: InstanceIx,
+        end: InstanceEnd,
+    },
+    /// All that it waits for is there, and it is to be done.
+    StepReady {
+        at: StepAt,
+    },
+    /// Its items are known.
+    StepExpanded {
+        at: StepAt,
+        items: Arc<Value>,
+    },
+    /// A composite is at work inside.
+    StepEntered {
+        at: StepAt,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Time>,
+    },
+    /// A worker is to be started. Durable before the process exists.
+    AttemptStarted {
+        attempt: AttemptId,
+        mode: Mode,
+        /// What the worker is given, where it is not what the attempt before it was given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        given: Option<Arc<Given>>,
+        /// When the step's own time is up; set with its first attempt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Time>,
+    },
+    /// A worker is to be stopped.
+    StopAsked {
+        attempt: AttemptId,
+        why: Stop,
+    },
+    AttemptEnded {
+        attempt: AttemptId,
+        end: AttemptEnd,
+        #[serde(default, skip_serializing_if = "Cost::is_zero")]
+        cost: Cost,
+    },
+    /// What the step does next, after an attempt or a hold.
+    StepGoesOn {
+        at: StepAt,
+        next: Onward,
+    },
+    /// A new attempt when the time comes.
+    RetryScheduled {
+        at: StepAt,
+        due: Time,
+        error: Error,
+    },
+    StepHeld {
+        at: StepAt,
+        opening: Opening,
+        reason: HoldReason,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Time>,
+        message: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        approvers: Vec<Approver>,
+        /// What it goes on with when it is released.
+        next: Onward,
+    },
+    /// A gate or a wait is open.
+    Opened {
+        at: StepAt,
+        opening: Opening,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Time>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        approvers: Vec<Approver>,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        message: String,
+        #[serde(default, skip_serializing_if = "is_null")]
+        shows: Arc<Value>,
+    },
+    /// Others are asked now.
+    Escalated {
+        opening: Opening,
+        deadline: Time,
+        approvers: Vec<Approver>,
+    },
+    /// A gate or a hold was answered, by a person or by its time.
+    Decided {
+        opening: Opening,
+        decision: Decision,
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    SignalKept {
+        name: SignalName,
+        payload: Arc<Value>,
+    },
+    /// A signal ended a wait. `kept`: it had been waiting, and is gone now.
+    SignalTaken {
+        opening: Opening,
+        name: SignalName,
+        payload: Arc<Value>,
+        kept: bool,
+    },
+    /// How a step ended, and what that does.
+    StepEnded {
+        at: StepAt,
+        outcome: Outcome,
+        #[serde(default, skip_serializing_if = "is_null")]
+        output: Arc<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summary: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Error>,
+        effect: Effect,
+        /// Where the cursor goes, in a routed scope that goes on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        route: Option<Route>,
+    },
+    CancelAsked {
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// What was completed is taken back, in this order.
+    UndoBegan {
+        of: Walk,
+        targets: Vec<UndoTarget>,
+        /// Steps that were cut off and may have had an effect.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        uncertain: Vec<StepAt>,
+    },
+    StepUndone {
+        at: StepAt,
+        visit: u32,
+    },
+    UndoFailed {
+        at: StepAt,
+        visit: u32,
+        error: Error,
+    },
+    UndoEnded {
+        of: Walk,
+        clean: bool,
+    },
+    /// How the run ended.
+    RunDecided {
+        status: RunStatus,
+        #[serde(default, skip_serializing_if = "is_null")]
+        output: Arc<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Error>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        degraded: bool,
+        publish: Vec<Publication>,
+        /// When the run that retries this one is due.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry: Option<Time>,
+    },
+    PublicationEnded {
+        item: Publication,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<String>,
+    },
+    /// Nothing is wanted any more.
+    Closed,
+    Quarantined {
+        message: String,
+    },
+}
+
+fn is_null(value: &Arc<Value>) -> bool {
+    value.is_null()
+}
+
+/// Which part of a composite an instance is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    Lane(u32),
+    Item(u32),
+    /// Counted from 1.
+    Pass(u32),
+    Call,
+}
+
+/// Why an instance starts nothing more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Halt {
+    /// A step failed, and its effect is to abort or undo.
+    Failed {
+        step: u32,
+    },
+    TimedOut,
+    Cancelled {
+        by: String,
+    },
+    /// What is around it stopped, or a sibling failed.
+    Outer,
+    /// The instance broke a limit.
+    Limit {
+        error: Error,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstanceEnd {
+    pub status: RunStatus,
+    #[serde(default, skip_serializing_if = "is_null")]
+    pub output: Arc<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Error>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub degraded: bool,
+}
+
+/// How an attempt relates to the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    Fresh,
+    /// The one before it failed, or it was held.
+    Again,
+    /// The one before it was interrupted.
+    Rerun,
+    Resume,
+    Restore,
+}
+
+/// What a worker is given.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Given {
+    pub inputs: Value,
+    /// The worker's instructions or arguments, filled in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub texts: Vec<Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// Its instance was halted.
+    Halted,
+    /// The step's own time is up.
+    Timeout,
+}
+
+/// What a step does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Onward {
+    pub role: super::Role,
+    pub iteration: u32,
+    pub mode: Mode,
+    /// The convergence stage, from 1.
+    pub stage: u32,
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Succeeded,
+    /// Its check still said incomplete, and that is an end.
+    Incomplete,
+    /// Its check still said incomplete, and that is a failure; or it stalled.
+    Exhausted,
+    Failed(ErrorClass),
+    Rejected,
+    Skipped(Skip),
+    Cancelled,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Skip {
+    Condition,
+    /// This step, on which it depends, did not satisfy it.
+    Upstream(u32),
+}
+
+/// Where a cursor goes, in JSON a number or null for the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Route {
+    Step(u32),
+    End,
+}
+
+/// What went wrong, for people and for policies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Error {
+    pub class: ErrorClass,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    pub message: String,
+    /// The step it began at, when that is inside the one that carries it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<StepAt>,
+}
+
+/// What is undone together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Walk {
+    /// A workflow.
+    Workflow(InstanceIx),
+    /// The instances of a composite that is to be tried again.
+    Composite(StepAt),
+}
+
+/// A visit of a step that is to be undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UndoTarget {
+    pub at: StepAt,
+    pub visit: u32,
+}

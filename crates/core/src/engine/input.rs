@@ -1,0 +1,201 @@
+//! What can be said to a run.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{AttemptId, Opening, StepAt};
+use crate::{
+    ids::{RunId, SignalName},
+    ir::{ErrorClass, HoldReason},
+    time::Time,
+};
+
+/// An input, when it came, and how many workers may be started because of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stimulus {
+    pub at: Time,
+    pub grant: u32,
+    pub input: Input,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Input {
+    /// The run begins.
+    Start(Box<Start>),
+    /// The host died and is back; nothing that was in flight is.
+    Recover,
+    /// Only the grant.
+    Capacity,
+    /// An attempt ended.
+    Finished { attempt: AttemptId, report: Report },
+    /// Someone answered a gate or a hold.
+    Decide {
+        opening: Opening,
+        decision: Decision,
+        by: Actor,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Something happened outside.
+    Signal {
+        name: SignalName,
+        payload: Arc<Value>,
+        /// The one wait that it is for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<StepAt>,
+    },
+    /// The host keeps a ready step from starting.
+    Hold {
+        step: StepAt,
+        reason: HoldReason,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Time>,
+        message: String,
+    },
+    /// Time has passed.
+    Wake,
+    Cancel {
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Something that was to be published is, or never will be.
+    Published {
+        item: Publication,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<String>,
+    },
+    /// What could not be undone is to be tried again.
+    RetryUndo { by: String },
+    /// The run's own state makes no sense; it is set aside.
+    Break { message: String },
+}
+
+/// Who a run is. Its parameters are in the plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Start {
+    pub run: RunId,
+    /// The run that this one retries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<RunId>,
+    /// Which try at the whole this is, counted from 1.
+    pub attempt: u32,
+    /// What expressions read as `context`.
+    #[serde(default)]
+    pub context: Value,
+}
+
+/// How an attempt ended and what it used up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    pub end: AttemptEnd,
+    #[serde(default, skip_serializing_if = "Cost::is_zero")]
+    pub cost: Cost,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum AttemptEnd {
+    Succeeded {
+        output: Arc<Value>,
+    },
+    /// A check's finding.
+    Checked {
+        finding: Finding,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        reasons: Vec<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        fingerprints: Vec<String>,
+    },
+    Failed {
+        class: ErrorClass,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+        message: String,
+        /// When it makes sense to try again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_at: Option<Time>,
+    },
+    TimedOut,
+    /// It was told to stop and did.
+    Stopped,
+    /// The host died under it.
+    Interrupted,
+    /// It could not begin or go on until someone or some time allows it.
+    Blocked {
+        reason: HoldReason,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Time>,
+        message: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    Complete,
+    Incomplete,
+    /// The checker ended well and said nothing that can be read.
+    Undecided,
+    /// The work cannot go on without a person.
+    Blocked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    Approve,
+    Reject,
+}
+
+/// Who decides, as the host knows them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Actor {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
+}
+
+/// What was spent: tokens, and money in millionths where it is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cost {
+    pub tokens: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micro_usd: Option<u64>,
+}
+
+impl Cost {
+    pub fn is_zero(&self) -> bool {
+        *self == Cost::default()
+    }
+
+    pub fn add(&mut self, other: Cost) {
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.micro_usd = match (self.micro_usd, other.micro_usd) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+        };
+    }
+}
+
+/// Something to make known outside, once or more, to the same effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Publication {
+    /// A hook of the workflow, by its number.
+    Hook(u32),
+    /// The files that the workflow gives.
+    Files,
+    /// The context folder's last state.
+    Context,
+    /// The run that retries this one.
+    Retry,
+}

@@ -1,0 +1,62 @@
+//! Why an input changes nothing.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ir::Approver, time::Time};
+
+/// No, and why. A refused input leaves no trace in the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Refusal {
+    #[error("the run has not been started")]
+    NotStarted,
+    #[error("the run has been started already")]
+    AlreadyStarted,
+    #[error("the run has ended")]
+    Ended,
+    #[error("the run was set aside because its state makes no sense: {message}")]
+    Quarantined { message: String },
+    #[error("there is no such attempt")]
+    UnknownAttempt,
+    #[error("the attempt has ended already")]
+    LateResult,
+    #[error("only a check has a finding")]
+    WrongReport,
+    #[error("there is no such opening")]
+    UnknownOpening,
+    #[error("decided already by {by} at {at:?}")]
+    AlreadyDecided { by: String, at: Time },
+    #[error("it is no longer open")]
+    NotOpen,
+    #[error("this waits for a signal, not for a decision")]
+    NotADecision,
+    #[error("only {} may decide this", people(approvers))]
+    NotAllowed { approvers: Vec<Approver> },
+    #[error("no step of this workflow waits for that signal")]
+    UnknownSignal,
+    #[error("too many signals are waiting to be taken")]
+    TooManySignals,
+    #[error("that step is not waiting for this signal")]
+    NotWaiting,
+    #[error("there is no such step")]
+    UnknownStep,
+    #[error("only a step that is ready to start can be held")]
+    NotReady,
+    #[error("this is not to be published now")]
+    NotPublishing,
+    #[error("nothing is left to undo")]
+    NothingToUndo,
+    #[error("the plan is not the one that the run was started with")]
+    WrongPlan,
+}
+
+fn people(approvers: &[Approver]) -> String {
+    let names: Vec<String> = approvers
+        .iter()
+        .map(|approver| match approver {
+            Approver::Role(role) => format!("the role {role}"),
+            Approver::User(user) => user.clone(),
+        })
+        .collect();
+    names.join(" or ")
+}
