@@ -61,6 +61,8 @@ pub enum Event {
         at: StepAt,
         items: Arc<Value>,
     },
+    /// The step's own time is up.
+    StepOverdue { at: StepAt },
     /// A composite is at work inside.
     StepEntered {
         at: StepAt,
