@@ -239,5 +239,5 @@ fn unknown_field<'a>(known: impl Iterator<Item = &'a String>, name: &str) -> Str
     if known.is_empty() {
         return format!("there is no field `{name}`, nor any other");
     }
-    format!("there is no field `{name}`; there are {}", known.join(", "))
+    format!("there is no field `{name}`; there is {}", known.join(", "))
 }

@@ -148,7 +148,7 @@ fn sums_of_results() {
 }
 
 fn nested(depth: usize) -> Value {
-    (0..depth).fold(Value::Null, |inner, _| json!([inner]))
+    (0..depth).fold(Value::Null, |inner, _| Value::Array(vec![inner]))
 }
 
 #[test]
