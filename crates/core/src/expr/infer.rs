@@ -192,7 +192,7 @@ impl<'a> Checker<'a> {
 fn word(node: &Node) -> Option<&str> {
     match node {
         Node::Literal { value: Value::String(text), .. } => {
-            Some(text.as_str()).filter(|text| text.chars().all(char::is_alphabetic))
+            Some(text.as_str()).filter(|text| !text.is_empty() && text.chars().all(char::is_alphabetic))
         }
         _ => None,
     }
