@@ -8,12 +8,12 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::Value;
 
 use super::{
-    Assignment, AttemptEnd, AttemptId, Cost, Decision, Event, Halt, InstanceEnd, InstanceIx, Onward, Opening, Outcome, Part,
-    Publication, Role, Start, StepAt, UndoTarget, Walk,
+    Assignment, AttemptEnd, AttemptId, Cost, Decision, Event, Halt, InstanceEnd, InstanceIx, Onward, Opening,
+    Outcome, Part, Publication, Role, Start, StepAt, UndoTarget, Walk,
     fold::{Fold, new_steps},
     state::{
-        Cancel, Completion, Deadline, Instance, InstancePhase, OpeningKind, OpeningState, RunEnd, RunPhase, RunState,
-        WalkState, null,
+        Cancel, Completion, Deadline, Instance, InstancePhase, OpeningKind, OpeningState, RunEnd, RunPhase,
+        RunState, WalkState, null,
     },
     transitions::Phase,
 };
@@ -65,10 +65,15 @@ impl Fold<'_> {
             Event::AttemptEnded { attempt, end, cost } => self.attempt_ended(attempt, end, *cost),
             Event::StepGoesOn { at, next } => self.goes_on(*at, *next),
             Event::RetryScheduled { at, due, error } => self.retry_scheduled(*at, *due, error),
-            Event::StepHeld { .. } | Event::Opened { .. } | Event::Escalated { .. } | Event::Decided { .. } => {
+            Event::StepHeld { .. }
+            | Event::Opened { .. }
+            | Event::Escalated { .. }
+            | Event::Decided { .. } => {
                 self.opening_event(event);
             }
-            Event::SignalKept { name, payload } => self.state.signals.push_back((name.clone(), payload.clone())),
+            Event::SignalKept { name, payload } => {
+                self.state.signals.push_back((name.clone(), payload.clone()))
+            }
             Event::SignalTaken { opening, name, kept, .. } => {
                 self.close(*opening);
                 if *kept && let Some(i) = self.state.signals.iter().position(|(kept, _)| kept == name) {
@@ -154,7 +159,9 @@ impl Fold<'_> {
     ) -> InstanceIx {
         let ix = InstanceIx(u32::try_from(self.state.instances.len()).expect("instances are limited"));
         let home = match (parent, part) {
-            (Some(parent), Some(Part::Lane(_) | Part::Item(_) | Part::Pass(_))) => self.state.instance(parent.0).home,
+            (Some(parent), Some(Part::Lane(_) | Part::Item(_) | Part::Pass(_))) => {
+                self.state.instance(parent.0).home
+            }
             _ => ix,
         };
         let steps = new_steps(self.plan.definition.scope(scope));
@@ -178,6 +185,7 @@ impl Fold<'_> {
             verdict: Verdict::Clean,
             error: None,
             last_output: null(),
+            cursor: None,
             completed: Vec::new(),
             stuck: false,
             deadline,
@@ -472,6 +480,7 @@ impl Fold<'_> {
         step.effect = Some(*effect);
         step.output = output.clone();
         self.count_end(*at, *outcome, output, *effect, error.as_ref());
+        self.instance(at.0).cursor = *route;
         if effect.satisfies && route.is_none() {
             self.satisfy_dependents(*at);
         }

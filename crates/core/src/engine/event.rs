@@ -62,7 +62,9 @@ pub enum Event {
         items: Arc<Value>,
     },
     /// The step's own time is up.
-    StepOverdue { at: StepAt },
+    StepOverdue {
+        at: StepAt,
+    },
     /// A composite is at work inside.
     StepEntered {
         at: StepAt,
@@ -354,7 +356,7 @@ pub struct Error {
 }
 
 /// What is undone together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Walk {
     /// A workflow.

@@ -4,10 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::{
-    InstanceIx, Part, StepAt,
-    state::RunState,
-};
+use super::{InstanceIx, Part, Start, StepAt, state::RunState};
 use crate::{
     expr::{Env, Lookup, Part as Of, Root},
     ir::{Kind, StepStatus},
@@ -56,7 +53,9 @@ impl<'a> ScopeEnv<'a> {
 
     fn step(&self, id: &str, part: Of) -> Lookup<'_> {
         let definition = &self.plan.definition;
-        let Some(place) = definition.locate(self.state.instance(self.instance).scope, id) else { return Lookup::Absent };
+        let Some(place) = definition.locate(self.state.instance(self.instance).scope, id) else {
+            return Lookup::Absent;
+        };
         let mut ix = self.instance;
         for _ in 0..place.up {
             let Some(parent) = self.state.instance(ix).parent else { return Lookup::Absent };
@@ -93,7 +92,8 @@ impl<'a> ScopeEnv<'a> {
             Of::Output => Lookup::Absent,
             Of::Status => {
                 let status = self.state.step_status(at);
-                let own = status == StepStatus::Skipped && step.effect.is_some_and(|effect| effect.as_skipped);
+                let own =
+                    status == StepStatus::Skipped && step.effect.is_some_and(|effect| effect.as_skipped);
                 let scope = self.state.instance(at.0).scope;
                 let words = &self.plan.definition.workflow_of(scope).workflow.words;
                 Lookup::Found(Cow::Owned(Value::from(words.step(status, own))))
@@ -112,7 +112,9 @@ impl<'a> ScopeEnv<'a> {
             let instance = self.state.instance(ix);
             let parent = instance.parent?;
             match instance.part {
-                Some(Part::Item(i)) => return Some((self.state.more(parent)?.items.as_ref()?.as_array()?, i)),
+                Some(Part::Item(i)) => {
+                    return Some((self.state.more(parent)?.items.as_ref()?.as_array()?, i));
+                }
                 Some(Part::Call) | None => return None,
                 Some(Part::Lane(_) | Part::Pass(_)) => ix = parent.0,
             }
@@ -121,13 +123,18 @@ impl<'a> ScopeEnv<'a> {
 
     fn run(&self) -> Value {
         let Some(start) = &self.state.start else { return Value::Null };
-        json!({
-            "id": start.run.as_str(),
-            "started_at": utc(self.state.instance(InstanceIx::ROOT).started),
-            "attempt": start.attempt,
-            "retry_of": start.retry_of.as_ref().map(|run| run.as_str()),
-        })
+        about_run(start, self.state.instance(InstanceIx::ROOT).started)
     }
+}
+
+/// What expressions read as `run`.
+pub(super) fn about_run(start: &Start, started: Time) -> Value {
+    json!({
+        "id": start.run.as_str(),
+        "started_at": utc(started),
+        "attempt": start.attempt,
+        "retry_of": start.retry_of.as_ref().map(|run| run.as_str()),
+    })
 }
 
 /// What expressions read as `workflow`.

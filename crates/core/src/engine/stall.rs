@@ -6,8 +6,10 @@ use crate::plan::Hash;
 
 /// What identifies a finding: its fingerprints, or its reasons where it has none. None: it cannot be compared.
 pub(super) fn key(reasons: &[String], fingerprints: &[String]) -> Option<Hash> {
-    let (kind, notes) = if fingerprints.is_empty() { ("reason", reasons) } else { ("fingerprint", fingerprints) };
-    let notes: BTreeSet<&str> = notes.iter().map(|note| note.trim()).filter(|note| !note.is_empty()).collect();
+    let (kind, notes) =
+        if fingerprints.is_empty() { ("reason", reasons) } else { ("fingerprint", fingerprints) };
+    let notes: BTreeSet<&str> =
+        notes.iter().map(|note| note.trim()).filter(|note| !note.is_empty()).collect();
     (!notes.is_empty()).then(|| Hash::of_json(&(kind, notes)))
 }
 

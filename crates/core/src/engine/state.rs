@@ -11,9 +11,8 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    AttemptId, Commands, Cost, Error, Given, Halt, InstanceEnd, InstanceIx, Mode, Onward, Opening, Outcome, Part, Role,
-    Start, StepAt, UndoTarget, Walk,
-    transitions::Phase,
+    AttemptId, Commands, Cost, Error, Given, Halt, InstanceEnd, InstanceIx, Mode, Onward, Opening, Outcome,
+    Part, Role, Route, Start, StepAt, UndoTarget, Walk, transitions::Phase,
 };
 use crate::{
     ids::SignalName,
@@ -127,6 +126,8 @@ pub struct Instance {
     /// The first failure that counts against it.
     pub error: Option<Error>,
     pub last_output: Arc<Value>,
+    /// Where the cursor goes from the step that ended last. Only in a routed scope.
+    pub cursor: Option<Route>,
     pub completed: Vec<Completion>,
     /// Whether something in it could not be undone.
     pub stuck: bool,
@@ -139,9 +140,17 @@ pub struct Instance {
 pub enum InstancePhase {
     Going,
     /// Nothing more starts. `undo`: what was completed is undone when nothing is live.
-    Halted { why: Halt, undo: bool },
-    Undoing { why: Halt },
-    Ended { why: Option<Halt>, end: InstanceEnd },
+    Halted {
+        why: Halt,
+        undo: bool,
+    },
+    Undoing {
+        why: Halt,
+    },
+    Ended {
+        why: Option<Halt>,
+        end: InstanceEnd,
+    },
 }
 
 /// A visit of a step that can be undone.
@@ -360,7 +369,9 @@ impl RunState {
         match step.phase {
             Phase::Pending if self.instance(at.0).is_going() && self.end.is_none() => StepStatus::Pending,
             Phase::Pending => StepStatus::Skipped,
-            Phase::Ready if step.more.as_ref().is_some_and(|more| more.started.is_some()) => StepStatus::Running,
+            Phase::Ready if step.more.as_ref().is_some_and(|more| more.started.is_some()) => {
+                StepStatus::Running
+            }
             Phase::Ready => StepStatus::Ready,
             Phase::Running | Phase::Summing | Phase::Backoff | Phase::Inside => StepStatus::Running,
             Phase::Stopping | Phase::Unwinding => StepStatus::Running,

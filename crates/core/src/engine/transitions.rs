@@ -133,28 +133,39 @@ pub enum Arrow {
 pub fn arrow(phase: Phase, told: Told) -> Arrow {
     use Arrow::{Refused, To, Unsayable};
     use Phase::{
-        Backoff, Checking, Done, Gated, Held, Inside, Pending, Ready, Running, Stopping, Stuck, Summing, Undoing, Undone,
-        Unwinding, Waiting,
+        Backoff, Checking, Done, Gated, Held, Inside, Pending, Ready, Running, Stopping, Stuck, Summing,
+        Undoing, Undone, Unwinding, Waiting,
     };
     match (phase, told) {
         // Ends of the attempt in flight. What comes next may start at once when a worker can be had.
         (Running, Told::Succeeded) => To(&[Done, Ready, Checking, Summing, Backoff, Held, Running, Pending]),
         (Checking, Told::Succeeded) => To(&[Done, Ready, Running, Summing, Backoff, Held, Pending]),
-        (Summing, Told::Succeeded | Told::Failed | Told::TimedOut | Told::Stopped | Told::Blocked) => To(&[Done, Pending]),
+        (Summing, Told::Succeeded | Told::Failed | Told::TimedOut | Told::Stopped | Told::Blocked) => {
+            To(&[Done, Pending])
+        }
         (Running | Checking, Told::Failed | Told::TimedOut) => To(&[Done, Backoff, Held, Pending]),
         (Running | Checking, Told::Stopped) => To(&[Done, Backoff, Held, Pending]),
-        (Running | Checking | Summing, Told::Interrupted) => To(&[Ready, Running, Checking, Summing, Held, Done, Pending]),
+        (Running | Checking | Summing, Told::Interrupted) => {
+            To(&[Ready, Running, Checking, Summing, Held, Done, Pending])
+        }
         (Running | Checking, Told::Blocked) => To(&[Held, Pending]),
         (Stopping, Told::Succeeded) => To(&[Done, Undoing, Undone]),
         (Stopping, Told::Failed | Told::TimedOut | Told::Stopped | Told::Interrupted | Told::Blocked) => {
             To(&[Done, Undoing, Undone])
         }
         (Undoing, Told::Succeeded) => To(&[Undone, Undoing, Stuck]),
-        (Undoing, Told::Failed | Told::TimedOut | Told::Stopped | Told::Blocked) => To(&[Undoing, Stuck, Done]),
+        (Undoing, Told::Failed | Told::TimedOut | Told::Stopped | Told::Blocked) => {
+            To(&[Undoing, Stuck, Done])
+        }
         (Undoing, Told::Interrupted) => To(&[Undoing, Stuck]),
         (
             Pending | Ready | Held | Backoff | Gated | Waiting | Inside | Unwinding | Done | Undone | Stuck,
-            Told::Succeeded | Told::Failed | Told::TimedOut | Told::Stopped | Told::Interrupted | Told::Blocked,
+            Told::Succeeded
+            | Told::Failed
+            | Told::TimedOut
+            | Told::Stopped
+            | Told::Interrupted
+            | Told::Blocked,
         ) => Unsayable,
 
         // An attempt that is over stays over.
@@ -223,7 +234,9 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
             Stuck => &[Stuck],
         }),
         (phase, Told::Recovered) => To(match phase {
-            Running | Checking | Summing => &[Ready, Running, Checking, Summing, Held, Done, Pending, Undoing],
+            Running | Checking | Summing => {
+                &[Ready, Running, Checking, Summing, Held, Done, Pending, Undoing]
+            }
             Stopping => &[Done, Undoing, Undone, Stuck],
             Undoing => &[Undoing, Stuck, Done],
             Pending => &[Pending, Ready, Running, Held, Gated, Waiting, Inside, Done],
