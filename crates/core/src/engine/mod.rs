@@ -9,9 +9,11 @@ mod apply;
 pub mod code;
 mod command;
 mod decide;
+mod driver;
 mod event;
 mod fold;
 mod input;
+mod journal;
 mod limit;
 mod refusal;
 mod scope_env;
@@ -25,10 +27,12 @@ pub use address::{AttemptId, InstanceIx, NotAnAttempt, Opening, Role, StepAt};
 pub use apply::apply;
 pub use command::{Assignment, Commands};
 pub use decide::decide;
+pub use driver::{Action, Driver, Token};
 pub use event::{
     Error, Event, Given, Halt, InstanceEnd, Mode, Onward, Outcome, Part, Route, Skip, Stop, UndoTarget, Walk,
 };
 pub use input::{Actor, AttemptEnd, Cost, Decision, Finding, Input, Publication, Report, Start, Stimulus};
+pub use journal::{Batch, JournalError, Record, VERSION};
 pub use refusal::Refusal;
 pub use scope_env::utc;
 pub use state::{

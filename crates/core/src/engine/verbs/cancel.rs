@@ -113,7 +113,11 @@ impl Decision<'_> {
             Halt::Failed { step } => {
                 let at = StepAt(ix, *step);
                 let mut error = self.state.more(at)?.error.clone().unwrap_or_else(|| {
-                    new(ErrorClass::NonRetryable, code::STOPPED, "it ended in a way that stops the workflow".to_owned())
+                    new(
+                        ErrorClass::NonRetryable,
+                        code::STOPPED,
+                        "it ended in a way that stops the workflow".to_owned(),
+                    )
                 });
                 error.origin.get_or_insert(at);
                 Some(error)
