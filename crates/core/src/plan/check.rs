@@ -6,13 +6,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Hash, Problem, contracts,
+    Hash, Problem, artifacts, contracts,
     definition::Definition,
     frozen,
     library::{Library, gather},
     numbers, order,
     problem::Problems,
-    shape,
+    references, shape,
     survey::Survey,
 };
 use crate::ir::Workflow;
@@ -46,5 +46,7 @@ fn freeze(
     order::check(&survey, problems);
     numbers::check(&survey, problems);
     contracts::check(&survey, problems);
+    artifacts::check(&survey, problems);
+    references::check(&survey, problems);
     Some(definition)
 }
