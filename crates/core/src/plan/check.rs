@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Hash, Problem, artifacts, contracts,
+    Hash, Problem, advice, artifacts, contracts, cost,
     definition::Definition,
     frozen,
     library::{Library, gather},
@@ -48,5 +48,10 @@ fn freeze(
     contracts::check(&survey, problems);
     artifacts::check(&survey, problems);
     references::check(&survey, problems);
+    advice::check(&survey, problems);
+    // Of something wrong, the number would be wrong.
+    if !problems.has_errors() {
+        cost::check(&survey, problems);
+    }
     Some(definition)
 }

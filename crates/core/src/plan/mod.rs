@@ -4,11 +4,13 @@
 //! that names it, and what a person should know before spending money. Refuses to know how a run is going. Read
 //! `check` first, then `survey`, which the single checks share.
 
+mod advice;
 mod artifacts;
 mod bind;
 mod check;
 mod closest;
 mod contracts;
+mod cost;
 mod definition;
 mod frozen;
 mod graph;

@@ -140,7 +140,7 @@ impl<'a> SiteCheck<'a> {
     fn remark(&mut self, read: &Read<'_>, seen: Seen) {
         let entry = self.survey.definition.scope(seen.scope);
         let step = entry.step(seen.step);
-        if seen.indirect && !entry.is_routed() {
+        if seen.indirect {
             let message = format!("`{}` is only an indirect dependency", step.id);
             let problem = Problem::new(ProblemCode::IndirectReference, self.at(read), message);
             self.problems.push(problem.hint("wait for it directly, so that nobody removes the way to it"));

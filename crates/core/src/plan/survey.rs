@@ -86,7 +86,7 @@ pub(super) struct Place {
 pub(super) struct Seen {
     pub scope: ScopeIx,
     pub step: u32,
-    /// Whether nothing declares that the reader comes after it, other than steps in between.
+    /// In a graph: whether the reader waits for it only through steps in between.
     pub indirect: bool,
 }
 
@@ -195,7 +195,8 @@ impl<'a> Survey<'a> {
             }
             Some(own) if flow.closure.is_before(target_step, own) => {
                 hidden()?;
-                seen(!flow.graph.to(target_step).contains(&own))
+                let routed = self.definition.scope(reader.scope).is_routed();
+                seen(!routed && flow.graph.to(target_step).binary_search(&own).is_err())
             }
             Some(_) => Err(Unseen::NotBefore),
         }
