@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     Hash,
     closest::did_you_mean,
-    contracts::{Says, names, says},
+    contracts::{is_unknown_parameter, names},
     definition::{Definition, Plan},
     problem::{At, Problem, ProblemCode},
 };
@@ -49,7 +49,7 @@ fn check(schema: &Schema, parameters: &Value) -> Vec<Problem> {
         let message = format!("the parameter `{name}` is missing");
         Problem::new(ProblemCode::MissingParameter, field(name), message)
     });
-    let unknown = given.keys().filter(|name| matches!(says(schema, name), Says::Nothing | Says::Forbidden));
+    let unknown = given.keys().filter(|name| is_unknown_parameter(schema, name));
     let unknown = unknown.map(|name| {
         let message = format!("there is no parameter `{name}`");
         Problem::new(ProblemCode::UnknownParameter, field(name), message)

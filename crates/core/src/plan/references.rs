@@ -2,7 +2,7 @@
 
 use super::{
     closest::did_you_mean,
-    contracts::{Says, names, says},
+    contracts::{Says, is_unknown_parameter, names, says},
     problem::{At, Problem, ProblemCode, Problems},
     sites::{Site, sites},
     survey::{Seen, Survey, Unseen},
@@ -57,7 +57,7 @@ impl<'a> SiteCheck<'a> {
     fn check_input(&mut self, read: &Read<'_>) {
         let schema = &self.survey.definition.workflow_of(self.site.place.scope).workflow.inputs;
         let Some(name) = read.path.first() else { return };
-        if matches!(says(schema, name), Says::Nothing | Says::Forbidden) {
+        if is_unknown_parameter(schema, name) {
             let message = format!("there is no parameter `{name}`");
             let problem = Problem::new(ProblemCode::UnknownParameter, self.at(read), message);
             self.push(read, problem.maybe_hint(did_you_mean(name, names(schema))));
