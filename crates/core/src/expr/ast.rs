@@ -1,0 +1,252 @@
+//! Owns the tree that all surfaces parse to, and its JSON. Refuses to know any surface's spelling and any value.
+//!
+//! # The JSON
+//!
+//! An expression is `{"source": TEXT, "node": NODE}`. A node is an object whose `op` says what it is, with a
+//! `span` of `[start, end]` into the nearest enclosing `source`:
+//!
+//! | `op` | other fields |
+//! |---|---|
+//! | `literal` | `value`: any JSON |
+//! | `ref` | `root`, `path`: list of names; `lenient_outputs`: true, or left out |
+//! | `not` | `of`: node |
+//! | `and`, `or` | `of`: list of at least two nodes |
+//! | `compare` | `by`: `eq ne lt le gt ge`; `left`, `right`: nodes |
+//! | `cond` | `test`, `then`, `otherwise`: nodes |
+//! | `call` | `function`: `length contains toJSON fromJSON`; `args`: list of nodes |
+//! | `template` | `pieces`: list of `{"text": TEXT}` and `{"node": NODE}` |
+//! | `object` | `fields`: object of expressions, in order |
+//! | `array` | `items`: list of expressions |
+//!
+//! A `root` is one of `"input" "item" "index" "context" "env" "run" "workflow"` or
+//! `{"step": {"id": ID, "part": "output" | "status" | "summary"}}`. Objects and arrays hold whole expressions,
+//! each with its own source, because each string of a document is parsed on its own.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::shape::{self, ShapeError};
+use super::span::Span;
+
+/// A parsed expression: a tree and the text it came from. Every value of this type is within the bounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "RawExpr")]
+pub struct Expr {
+    pub(super) source: String,
+    pub(super) node: Node,
+}
+
+/// What decoding reads before the bounds are checked; nested expressions are unchecked too until the outermost is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawExpr {
+    source: String,
+    node: Node,
+}
+
+impl TryFrom<RawExpr> for Expr {
+    type Error = ShapeError;
+
+    fn try_from(raw: RawExpr) -> Result<Self, ShapeError> {
+        Expr::checked(raw.source, raw.node)
+    }
+}
+
+impl Expr {
+    /// The only way to an expression: whatever made the tree, it is within the bounds afterwards.
+    pub(super) fn checked(source: String, node: Node) -> Result<Self, ShapeError> {
+        let expr = Expr { source, node };
+        shape::check(&expr)?;
+        Ok(expr)
+    }
+
+    /// The text that was parsed; empty for literals, for objects and arrays, and for what a program made.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The tree.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The value, if nothing needs to be looked up or worked out.
+    pub fn as_literal(&self) -> Option<&Value> {
+        match &self.node {
+            Node::Literal { value, .. } => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// Where a reference starts: the canonical namespaces, which an environment answers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Root {
+    /// What the run was given: inputs, parameters, the trigger's payload.
+    Input,
+    /// Something about another step.
+    Step {
+        id: String,
+        part: Part,
+    },
+    /// The element of the surrounding map or fan-out, and its place from zero.
+    Item,
+    Index,
+    Context,
+    Env,
+    Run,
+    Workflow,
+}
+
+/// Which thing about a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    Output,
+    Status,
+    Summary,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompareOp {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Function {
+    #[serde(rename = "length")]
+    Length,
+    #[serde(rename = "contains")]
+    Contains,
+    #[serde(rename = "toJSON")]
+    ToJson,
+    #[serde(rename = "fromJSON")]
+    FromJson,
+}
+
+/// One node of the tree; see the module's table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Node {
+    Literal {
+        span: Span,
+        value: Value,
+    },
+    Ref {
+        span: Span,
+        root: Root,
+        path: Vec<String>,
+        /// The text had an `outputs` segment before `path`, which counts only if the output has such a key.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lenient_outputs: bool,
+    },
+    Not {
+        span: Span,
+        of: Box<Node>,
+    },
+    And {
+        span: Span,
+        of: Vec<Node>,
+    },
+    Or {
+        span: Span,
+        of: Vec<Node>,
+    },
+    Compare {
+        span: Span,
+        by: CompareOp,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
+    Cond {
+        span: Span,
+        test: Box<Node>,
+        then: Box<Node>,
+        otherwise: Box<Node>,
+    },
+    Call {
+        span: Span,
+        function: Function,
+        args: Vec<Node>,
+    },
+    Template {
+        span: Span,
+        pieces: Vec<Piece>,
+    },
+    Object {
+        span: Span,
+        #[serde(with = "super::fields")]
+        fields: Vec<(String, Expr)>,
+    },
+    Array {
+        span: Span,
+        items: Vec<Expr>,
+    },
+}
+
+/// A run of text, or an expression whose value is spelled out in its place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Piece {
+    Text(String),
+    Node(Node),
+}
+
+impl Node {
+    pub fn span(&self) -> Span {
+        match self {
+            Node::Literal { span, .. }
+            | Node::Ref { span, .. }
+            | Node::Not { span, .. }
+            | Node::And { span, .. }
+            | Node::Or { span, .. }
+            | Node::Compare { span, .. }
+            | Node::Cond { span, .. }
+            | Node::Call { span, .. }
+            | Node::Template { span, .. }
+            | Node::Object { span, .. }
+            | Node::Array { span, .. } => *span,
+        }
+    }
+}
+
+impl CompareOp {
+    /// As it is written.
+    pub fn sign(self) -> &'static str {
+        match self {
+            CompareOp::Eq => "==",
+            CompareOp::Ne => "!=",
+            CompareOp::Lt => "<",
+            CompareOp::Le => "<=",
+            CompareOp::Gt => ">",
+            CompareOp::Ge => ">=",
+        }
+    }
+}
+
+impl Function {
+    pub(super) const ALL: [Function; 4] =
+        [Function::Length, Function::Contains, Function::ToJson, Function::FromJson];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Function::Length => "length",
+            Function::Contains => "contains",
+            Function::ToJson => "toJSON",
+            Function::FromJson => "fromJSON",
+        }
+    }
+
+    /// How many arguments it takes.
+    pub fn arity(self) -> usize {
+        if self == Function::Contains { 2 } else { 1 }
+    }
+}

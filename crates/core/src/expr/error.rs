@@ -1,0 +1,157 @@
+//! Owns what can be wrong with an expression's text, in words for whoever wrote it. Knows no files and no lines.
+
+use thiserror::Error;
+
+use super::bounds::{MAX_SOURCE, MAX_TEXT};
+use super::pointer;
+use super::shape::ShapeError;
+use super::span::Span;
+
+/// Why a text or a value is not an expression, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{kind}")]
+pub struct ParseError {
+    pub kind: ParseErrorKind,
+    /// Within the string that `at` points to.
+    pub span: Span,
+    /// JSON pointer to that string from the value that was given; empty for the value itself.
+    pub at: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ParseErrorKind {
+    #[error("expected {expected}, found {found}")]
+    Unexpected { expected: &'static str, found: String },
+    #[error("an expression is at most {MAX_SOURCE} bytes long; this one is {0}")]
+    SourceTooLong(usize),
+    #[error("a string with expressions is at most {MAX_TEXT} bytes long; this one is {0}")]
+    TextTooLong(usize),
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    #[error("this string is never closed")]
+    UnterminatedString,
+    #[error("`{0}` is not an escape")]
+    BadEscape(String),
+    #[error("`{0}` is not a number")]
+    BadNumber(String),
+    #[error("`${{{{` is never closed")]
+    Unclosed,
+    #[error("`${{{{` inside `${{{{ }}}}`")]
+    Nested,
+    #[error("nothing to evaluate")]
+    Empty,
+    #[error("the key `{0}` has an expression in it")]
+    ExpressionInKey(String),
+    #[error("unknown {sort} `{name}`{}; {sort}s are {}", closest_words(.closest), list(.legal))]
+    UnknownName {
+        sort: &'static str,
+        name: String,
+        closest: Option<&'static str>,
+        legal: &'static [&'static str],
+    },
+    #[error("`{path}` is not complete: {wants}")]
+    IncompletePath { path: String, wants: &'static str },
+    #[error("`{0}` only means something inside a fan-out")]
+    OutsideFanOut(String),
+    #[error("`{sign}` cannot be chained")]
+    Chained { sign: &'static str },
+    #[error("{0}")]
+    NotInLanguage(Missing),
+    #[error("a value that starts with `$` is one path, and nothing follows it")]
+    NotOnePath,
+}
+
+/// Things that other languages have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Missing {
+    #[error("there is no indexing")]
+    Indexing,
+    #[error("there is no arithmetic")]
+    Arithmetic,
+    #[error("a call's result has no fields to read")]
+    CallMember,
+    #[error("there are no functions here")]
+    Functions,
+    #[error("there is no `? :` here")]
+    Ternary,
+    #[error("there is no `=`")]
+    Assignment,
+    #[error("there is no `===` and no `!==`")]
+    TripleEquals,
+    #[error("there is no single `&`")]
+    BitAnd,
+    #[error("there is no single `|`")]
+    BitOr,
+    #[error("names here start with `$`")]
+    BareName,
+    #[error("names here do not start with `$`")]
+    DollarName,
+    #[error("there is no `${{{{ }}}}` here")]
+    Template,
+}
+
+impl ParseError {
+    pub(super) fn new(kind: impl Into<ParseErrorKind>, span: Span) -> Self {
+        ParseError { kind: kind.into(), span, at: String::new() }
+    }
+
+    /// The same error, seen from one level further out.
+    pub(super) fn under(mut self, segment: &str) -> Self {
+        self.at = pointer::prepend(segment, &self.at);
+        self
+    }
+
+    /// What to do about it, where that is not plain from the message.
+    pub fn hint(&self) -> Option<&'static str> {
+        self.kind.hint()
+    }
+}
+
+impl ParseErrorKind {
+    fn hint(&self) -> Option<&'static str> {
+        use ParseErrorKind as K;
+        Some(match self {
+            K::SourceTooLong(_) => "work it out in a step of its own",
+            K::TextTooLong(_) => "put the text in a file and name the file",
+            K::Shape(ShapeError::TooDeep) => "work part of it out in a step of its own",
+            K::UnterminatedString => "close it with the quote that opened it; a quote inside is written `\\'` or `\\\"`",
+            K::BadEscape(_) => "escapes are \\\\ \\' \\\" \\/ \\n \\r \\t \\b \\f and \\u with four hex digits",
+            K::BadNumber(_) => "numbers are written as in JSON, and whole ones fit in 64 bits",
+            K::Unclosed => "close it with `}}`, or write `${{ '${{' }}` for the three characters",
+            K::Nested => "one `${{ }}` holds a whole expression; names inside it need no `${{` of their own",
+            K::Empty => "write an expression",
+            K::ExpressionInKey(_) => "only values can have expressions; write the key out",
+            K::OutsideFanOut(_) => "read a parameter or another stage's outputs instead",
+            K::Chained { .. } => "compare twice and join with `&&`",
+            K::NotOnePath => "for text that starts with a dollar sign, write `$$`",
+            K::NotInLanguage(missing) => missing.hint(),
+            _ => return None,
+        })
+    }
+}
+
+impl Missing {
+    fn hint(self) -> &'static str {
+        match self {
+            Missing::Indexing => "have the step give the element as an output of its own",
+            Missing::Arithmetic => "work it out in a step of its own; a name may contain `-` but not start with it",
+            Missing::CallMember => "have the step give the field as an output of its own",
+            Missing::Functions => "work it out in a step of its own",
+            Missing::Ternary => "use `&&` and `||`, or two steps with conditions",
+            Missing::Assignment | Missing::TripleEquals => "compare with `==` or `!=`",
+            Missing::BitAnd => "write `&&`",
+            Missing::BitOr => "write `||`",
+            Missing::BareName => "write `$input.name` or `$steps.id.name`, and put text in quotes",
+            Missing::DollarName => "leave the `$` out",
+            Missing::Template => "write the expression without it",
+        }
+    }
+}
+
+fn closest_words(closest: &Option<&'static str>) -> String {
+    closest.map(|name| format!(", did you mean `{name}`?")).unwrap_or_default()
+}
+
+fn list(names: &[&str]) -> String {
+    names.join(", ")
+}

@@ -1,0 +1,102 @@
+//! Owns what operators mean for values: truth, equality, order. Refuses to convert between types, and to recurse.
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use super::meter::{Dry, Meter};
+use super::number;
+
+/// Null, false, zero and everything empty are false.
+pub(super) fn truthy(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(b) => *b,
+        Value::Number(n) => !number::is_zero(n),
+        Value::String(s) => !s.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
+}
+
+/// Whether two values are the same: numbers by what they denote, objects in any order of keys.
+pub(super) fn equal(a: &Value, b: &Value, meter: &mut Meter) -> Result<bool, Dry> {
+    let mut todo = vec![(a, b)];
+    while let Some(pair) = todo.pop() {
+        meter.element()?;
+        let same = match pair {
+            (Value::Number(a), Value::Number(b)) => number::compare(a, b) == Ordering::Equal,
+            (Value::String(a), Value::String(b)) => {
+                meter.bytes(a.len().min(b.len()))?;
+                a == b
+            }
+            (Value::Array(a), Value::Array(b)) => {
+                todo.extend(a.iter().zip(b).take(if a.len() == b.len() { a.len() } else { 0 }));
+                a.len() == b.len()
+            }
+            (Value::Object(a), Value::Object(b)) => {
+                a.len() == b.len() && pair_fields(a, b, &mut todo, meter)?
+            }
+            (a, b) => a == b,
+        };
+        if !same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+type Fields = serde_json::Map<String, Value>;
+
+/// Lines up the fields of two objects; false if one has a key that the other lacks.
+fn pair_fields<'a>(
+    a: &'a Fields,
+    b: &'a Fields,
+    todo: &mut Vec<(&'a Value, &'a Value)>,
+    meter: &mut Meter,
+) -> Result<bool, Dry> {
+    for (key, value) in a {
+        meter.bytes(key.len())?;
+        match b.get(key) {
+            Some(other) => todo.push((value, other)),
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// The order of two numbers, or of two strings by their characters; nothing for anything else.
+pub(super) fn order(a: &Value, b: &Value, meter: &mut Meter) -> Result<Option<Ordering>, Dry> {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => Ok(Some(number::compare(a, b))),
+        (Value::String(a), Value::String(b)) => {
+            meter.bytes(a.len().min(b.len()))?;
+            Ok(Some(a.cmp(b)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What one more name of a path leads to: a field, or with a decimal name an element.
+pub(super) fn get<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+    match value {
+        Value::Object(fields) => fields.get(name),
+        Value::Array(items) => items.get(place(name)?),
+        _ => None,
+    }
+}
+
+/// As [`get`], where the value may be taken apart.
+pub(super) fn get_mut<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Value> {
+    match value {
+        Value::Object(fields) => fields.get_mut(name),
+        Value::Array(items) => items.get_mut(place(name)?),
+        _ => None,
+    }
+}
+
+/// The array place that a name writes, as JSON pointers write it: digits, no needless zero in front.
+pub(super) fn place(name: &str) -> Option<usize> {
+    let plain = name.bytes().all(|b| b.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
+    name.parse().ok().filter(|_| plain)
+}

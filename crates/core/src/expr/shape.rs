@@ -1,0 +1,132 @@
+//! Owns what makes a tree acceptable, wherever it came from: parser, program or JSON. Knows no values' meaning.
+
+use thiserror::Error;
+
+use super::ast::{Expr, Node, Piece};
+use super::bounds::{MAX_DEPTH, MAX_NODES, MAX_TEXT, MAX_WIRE_DEPTH};
+use super::size::measure;
+
+/// Why a tree is not an expression.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ShapeError {
+    #[error("operators and brackets nest more than {MAX_DEPTH} deep")]
+    TooDeep,
+    #[error("the value nests too deep around or inside its expressions")]
+    NestedTooDeep,
+    #[error("more than {MAX_NODES} parts in one expression")]
+    TooManyNodes,
+    #[error("more than {MAX_TEXT} bytes of text in one expression")]
+    TooLong,
+    #[error("`{function}` takes {takes} argument(s), not {given}")]
+    Arity { function: &'static str, takes: usize, given: usize },
+    #[error("`and` and `or` join at least two operands")]
+    TooFewOperands,
+    #[error("a span lies outside its source")]
+    SpanOutside,
+    #[error("the field `{0}` is there twice")]
+    FieldTwice(String),
+}
+
+/// A node still to be looked at, and where it is.
+struct Visit<'a> {
+    node: &'a Node,
+    source: &'a str,
+    /// Operators above it, plus one.
+    depth: usize,
+    /// JSON levels of the encoding down to and including its own.
+    wire: usize,
+}
+
+/// Tells whether the tree is within all bounds, without recursion since it may well not be.
+pub(super) fn check(expr: &Expr) -> Result<(), ShapeError> {
+    let mut todo = vec![Visit { node: &expr.node, source: &expr.source, depth: 1, wire: 2 }];
+    let (mut nodes, mut text) = (0, expr.source.len());
+    while let Some(visit) = todo.pop() {
+        nodes += 1;
+        if visit.depth > MAX_DEPTH {
+            return Err(ShapeError::TooDeep);
+        }
+        if visit.node.span().of(visit.source).is_none() {
+            return Err(ShapeError::SpanOutside);
+        }
+        let (levels, bytes) = own_size(visit.node)?;
+        text += bytes;
+        if visit.wire + levels > MAX_WIRE_DEPTH {
+            return Err(ShapeError::NestedTooDeep);
+        }
+        // A template's text is there twice, as the source and as pieces.
+        if text > 2 * MAX_TEXT {
+            return Err(ShapeError::TooLong);
+        }
+        check_operands(visit.node)?;
+        push_children(&visit, &mut todo);
+        if nodes + todo.len() > MAX_NODES {
+            return Err(ShapeError::TooManyNodes);
+        }
+    }
+    Ok(())
+}
+
+/// JSON levels below the node's own object, and bytes, of what the node holds besides other nodes.
+fn own_size(node: &Node) -> Result<(usize, usize), ShapeError> {
+    match node {
+        Node::Literal { value, .. } => {
+            let size = measure(value, MAX_TEXT).ok_or(ShapeError::TooLong)?;
+            Ok((size.depth.max(1), size.bytes))
+        }
+        Node::Ref { path, .. } => Ok((2, path.iter().map(|s| s.len() + 3).sum())),
+        Node::Template { pieces, .. } => {
+            let bytes = pieces.iter().map(|piece| match piece {
+                Piece::Text(text) => text.len(),
+                Piece::Node(_) => 0,
+            });
+            Ok((2, bytes.sum()))
+        }
+        Node::Object { fields, .. } => {
+            Ok((1, fields.iter().map(|(key, expr)| key.len() + expr.source.len()).sum()))
+        }
+        Node::Array { items, .. } => Ok((1, items.iter().map(|expr| expr.source.len()).sum())),
+        _ => Ok((1, 0)),
+    }
+}
+
+fn check_operands(node: &Node) -> Result<(), ShapeError> {
+    match node {
+        Node::And { of, .. } | Node::Or { of, .. } if of.len() < 2 => Err(ShapeError::TooFewOperands),
+        Node::Call { function, args, .. } if args.len() != function.arity() => {
+            Err(ShapeError::Arity { function: function.name(), takes: function.arity(), given: args.len() })
+        }
+        Node::Object { fields, .. } => {
+            let mut keys: Vec<&String> = fields.iter().map(|(key, _)| key).collect();
+            keys.sort_unstable();
+            match keys.windows(2).find(|pair| pair[0] == pair[1]) {
+                Some(pair) => Err(ShapeError::FieldTwice(pair[0].clone())),
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+fn push_children<'a>(at: &Visit<'a>, todo: &mut Vec<Visit<'a>>) {
+    let (source, wire) = (at.source, at.wire);
+    let depth = at.depth + 1;
+    let below = |levels: usize| move |node: &'a Node| Visit { node, source, depth, wire: wire + levels };
+    let whole = |expr: &'a Expr| Visit { node: &expr.node, source: &expr.source, depth: 1, wire: wire + 3 };
+    match at.node {
+        Node::Literal { .. } | Node::Ref { .. } => {}
+        Node::Not { of, .. } => todo.push(below(1)(of)),
+        Node::And { of, .. } | Node::Or { of, .. } => todo.extend(of.iter().map(below(2))),
+        Node::Compare { left, right, .. } => todo.extend([&**left, right].map(below(1))),
+        Node::Cond { test, then, otherwise, .. } => {
+            todo.extend([&**test, then, otherwise].map(below(1)));
+        }
+        Node::Call { args, .. } => todo.extend(args.iter().map(below(2))),
+        Node::Template { pieces, .. } => todo.extend(pieces.iter().filter_map(|piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Node(node) => Some(Visit { node, source, depth: 1, wire: wire + 3 }),
+        })),
+        Node::Object { fields, .. } => todo.extend(fields.iter().map(|(_, expr)| whole(expr))),
+        Node::Array { items, .. } => todo.extend(items.iter().map(whole)),
+    }
+}

@@ -1,0 +1,85 @@
+//! Owns how big a JSON value is: the exact bytes of its compact text, and its depth. Refuses to recurse.
+
+use serde_json::Value;
+
+/// What a value would take up when written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub bytes: usize,
+    /// Levels of arrays and objects; a scalar has none.
+    pub depth: usize,
+}
+
+/// The size of `value`, or nothing as soon as it is known to take more than `max` bytes.
+pub(super) fn measure(value: &Value, max: usize) -> Option<Size> {
+    let mut size = Size { bytes: 0, depth: 0 };
+    let mut todo = vec![(value, 1)];
+    while let Some((value, depth)) = todo.pop() {
+        size.bytes += match value {
+            Value::Null => 4,
+            Value::Bool(b) => 5 - usize::from(*b),
+            Value::Number(n) => n.to_string().len(),
+            Value::String(s) => text_bytes(s),
+            Value::Array(items) => {
+                todo.extend(items.iter().map(|item| (item, depth + 1)));
+                punctuation(items.len())
+            }
+            Value::Object(fields) => {
+                todo.extend(fields.values().map(|item| (item, depth + 1)));
+                punctuation(fields.len()) + fields.keys().map(|key| text_bytes(key) + 1).sum::<usize>()
+            }
+        };
+        if value.is_array() || value.is_object() {
+            size.depth = size.depth.max(depth);
+        }
+        if size.bytes > max {
+            return None;
+        }
+    }
+    Some(size)
+}
+
+/// The brackets and commas around `n` members.
+fn punctuation(n: usize) -> usize {
+    2 + n.saturating_sub(1)
+}
+
+/// A string between quotes, with what JSON makes longer.
+fn text_bytes(text: &str) -> usize {
+    let extra = |b: u8| match b {
+        b'"' | b'\\' | 0x08 | 0x09 | 0x0a | 0x0c | 0x0d => 1,
+        0x00..0x20 => 5,
+        _ => 0,
+    };
+    2 + text.len() + text.bytes().map(extra).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn agrees_with_the_writer() {
+        let odd = "q\" b\\ n\n t\t r\r \u{8}\u{c}\u{1}\u{1f}\u{7f} é 🧶";
+        for value in [
+            json!(null),
+            json!([true, false, null]),
+            json!({}),
+            json!([]),
+            json!([1, -2, 3.5, 1e300, -0.0, u64::MAX]),
+            json!({odd: odd, "a": {"b": [[], {"c": "d"}]}}),
+        ] {
+            let written = serde_json::to_string(&value).unwrap().len();
+            assert_eq!(measure(&value, usize::MAX).unwrap().bytes, written, "{value}");
+            assert!(measure(&value, written).is_some() && measure(&value, written - 1).is_none());
+        }
+    }
+
+    #[test]
+    fn counts_levels() {
+        assert_eq!(measure(&json!(1), 99).unwrap().depth, 0);
+        assert_eq!(measure(&json!([]), 99).unwrap().depth, 1);
+        assert_eq!(measure(&json!({"a": [{}], "b": 1}), 99).unwrap().depth, 3);
+    }
+}

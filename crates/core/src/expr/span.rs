@@ -1,0 +1,48 @@
+//! Owns positions in expression text. Knows neither lines nor columns nor files.
+
+use serde::{Deserialize, Serialize};
+
+/// Byte offsets, start inclusive and end exclusive, into the text that was parsed.
+///
+/// Encoded as `[start, end]`. Both are zero for a node that a program made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(u32, u32)", into = "(u32, u32)")]
+pub struct Span {
+    pub start: u32,
+    pub end: u32,
+}
+
+impl Span {
+    /// Offsets past the four gigabytes that a span can express stop there; texts are far shorter.
+    pub(super) fn new(start: usize, end: usize) -> Self {
+        let clamp = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Span { start: clamp(start), end: clamp(end) }
+    }
+
+    pub(super) fn to(self, other: Span) -> Self {
+        Span { start: self.start, end: other.end }
+    }
+
+    /// The part of `text` that this span covers, if it lies within `text` and between characters.
+    pub fn of(self, text: &str) -> Option<&str> {
+        text.get(self.start as usize..self.end as usize)
+    }
+}
+
+impl From<(u32, u32)> for Span {
+    fn from((start, end): (u32, u32)) -> Self {
+        Span { start, end }
+    }
+}
+
+impl From<Span> for (u32, u32) {
+    fn from(span: Span) -> Self {
+        (span.start, span.end)
+    }
+}
+
+impl std::fmt::Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}..{}", self.start, self.end)
+    }
+}

@@ -1,0 +1,83 @@
+//! Owns the words that the lexer hands to the parser, and how an error names them. Knows no grammar.
+
+use serde_json::Number;
+
+use super::ast::CompareOp;
+use super::span::Span;
+
+/// One name of a dotted path.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Segment {
+    pub text: String,
+    pub span: Span,
+}
+
+/// A dotted path as written; `dollar` tells whether a `$` came first.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Path {
+    pub dollar: bool,
+    pub first: Segment,
+    pub rest: Vec<Segment>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Tok {
+    Path(Path),
+    Str(String),
+    Num(Number),
+    Not,
+    And,
+    Or,
+    Compare(CompareOp),
+    Open,
+    Close,
+    Question,
+    Colon,
+    Comma,
+    Dot,
+    /// A character that starts nothing; the parser knows best what to say about it.
+    Other(char),
+    End,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Token {
+    pub tok: Tok,
+    pub span: Span,
+}
+
+impl Token {
+    /// As an error names it: the text itself where it is short, what it is otherwise.
+    pub fn describe(&self, text: &str) -> String {
+        match (&self.tok, self.span.of(text)) {
+            (Tok::End, _) => "the end".to_owned(),
+            (Tok::Str(_), _) => "a string".to_owned(),
+            (_, Some(words)) if words.len() <= 40 => format!("`{words}`"),
+            (Tok::Path(_), _) => "a name".to_owned(),
+            _ => "a number".to_owned(),
+        }
+    }
+}
+
+impl Path {
+    /// As written, dots and all.
+    pub fn text(&self) -> String {
+        let mut text = if self.dollar { "$".to_owned() } else { String::new() };
+        text.push_str(&self.first.text);
+        for segment in &self.rest {
+            text.push('.');
+            text.push_str(&segment.text);
+        }
+        text
+    }
+
+    /// The names from the `n`th after the first.
+    pub fn tail(&self, n: usize) -> Vec<String> {
+        self.rest.iter().skip(n).map(|segment| segment.text.clone()).collect()
+    }
+
+    /// The text of the `n`th name after the first.
+    pub fn nth(&self, n: usize) -> Option<&str> {
+        self.rest.get(n).map(|segment| segment.text.as_str())
+    }
+}
