@@ -24,7 +24,8 @@ use super::walk::Reader;
 
 const NAMESPACES: &[&str] = &["$input", "$workflow.inputs", "$steps", "$item", "$index"];
 
-const DIALECT: Dialect = Dialect { dollar: true, digits: true, rich: false, chains: true, resolve, equated: |_, _| {} };
+const DIALECT: Dialect =
+    Dialect { dollar: true, digits: true, rich: false, chains: true, resolve, equated: |_, _| {} };
 
 /// Reads a `when` or a `while`.
 pub fn condition(text: &str) -> Result<Expr, ParseError> {

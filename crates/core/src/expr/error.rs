@@ -114,8 +114,12 @@ impl ParseErrorKind {
             K::SourceTooLong(_) => "work it out in a step of its own",
             K::TextTooLong(_) => "put the text in a file and name the file",
             K::Shape(ShapeError::TooDeep) => "work part of it out in a step of its own",
-            K::UnterminatedString => "close it with the quote that opened it; a quote inside is written `\\'` or `\\\"`",
-            K::BadEscape(_) => "escapes are \\\\ \\' \\\" \\/ \\n \\r \\t \\b \\f and \\u with four hex digits",
+            K::UnterminatedString => {
+                "close it with the quote that opened it; a quote inside is written `\\'` or `\\\"`"
+            }
+            K::BadEscape(_) => {
+                "escapes are \\\\ \\' \\\" \\/ \\n \\r \\t \\b \\f and \\u with four hex digits"
+            }
             K::BadNumber(_) => "numbers are written as in JSON, and whole ones fit in 64 bits",
             K::Unclosed => "close it with `}}`, or write `${{ '${{' }}` for the three characters",
             K::Nested => "one `${{ }}` holds a whole expression; names inside it need no `${{` of their own",
@@ -134,7 +138,9 @@ impl Missing {
     fn hint(self) -> &'static str {
         match self {
             Missing::Indexing => "have the step give the element as an output of its own",
-            Missing::Arithmetic => "work it out in a step of its own; a name may contain `-` but not start with it",
+            Missing::Arithmetic => {
+                "work it out in a step of its own; a name may contain `-` but not start with it"
+            }
             Missing::CallMember => "have the step give the field as an output of its own",
             Missing::Functions => "work it out in a step of its own",
             Missing::Ternary => "use `&&` and `||`, or two steps with conditions",

@@ -93,7 +93,9 @@ impl<'e> Machine<'e> {
         }
         match node {
             Node::Literal { value, .. } => Ok(Cow::Borrowed(value)),
-            Node::Ref { root, path, lenient_outputs, .. } => self.reference(root, path, *lenient_outputs, span),
+            Node::Ref { root, path, lenient_outputs, .. } => {
+                self.reference(root, path, *lenient_outputs, span)
+            }
             Node::Not { of, .. } => Ok(boolean(!ops::truthy(&*self.node(of)?))),
             Node::And { of, .. } => self.joined(of, false),
             Node::Or { of, .. } => self.joined(of, true),
@@ -128,9 +130,9 @@ impl<'e> Machine<'e> {
         let mut names = outputs.into_iter().chain(path.iter().map(String::as_str));
         let reached = match found {
             Cow::Borrowed(value) => names.try_fold(value, ops::get).map(Cow::Borrowed),
-            Cow::Owned(mut value) => {
-                names.try_fold(&mut value, |value, name| ops::get_mut(value, name)).map(|v| Cow::Owned(v.take()))
-            }
+            Cow::Owned(mut value) => names
+                .try_fold(&mut value, |value, name| ops::get_mut(value, name))
+                .map(|v| Cow::Owned(v.take())),
         };
         Ok(reached.unwrap_or(Cow::Owned(Value::Null)))
     }

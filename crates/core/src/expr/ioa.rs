@@ -21,10 +21,12 @@ use super::walk::Reader;
 const WANTS_OUTPUT: &str = "write `steps.`, a step's name, then `.output`";
 
 /// Conditions have the operators of AIP-15.
-const CONDITION: Dialect = Dialect { dollar: false, digits: true, rich: false, chains: true, resolve, equated: |_, _| {} };
+const CONDITION: Dialect =
+    Dialect { dollar: false, digits: true, rich: false, chains: true, resolve, equated: |_, _| {} };
 
 /// Values are Skein's own addition, with all of its operators and functions.
-const TEMPLATE: Dialect = Dialect { dollar: false, digits: true, rich: true, chains: false, resolve, equated: |_, _| {} };
+const TEMPLATE: Dialect =
+    Dialect { dollar: false, digits: true, rich: true, chains: false, resolve, equated: |_, _| {} };
 
 /// Reads a trigger's `condition`.
 pub fn condition(text: &str) -> Result<Expr, ParseError> {

@@ -98,10 +98,7 @@ impl Parser<'_> {
     }
 
     /// Runs `inner` one level down, unless that is too deep: this is what bounds the recursion.
-    fn nested<T>(
-        &mut self,
-        inner: impl FnOnce(&mut Self) -> Result<T, ParseError>,
-    ) -> Result<T, ParseError> {
+    fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, ParseError>) -> Result<T, ParseError> {
         if self.depth + 1 >= MAX_DEPTH {
             return Err(self.error(ShapeError::TooDeep));
         }
@@ -159,8 +156,7 @@ impl Parser<'_> {
     fn compared(&mut self, ops: &[CompareOp]) -> Result<Built, ParseError> {
         const ORDER: [CompareOp; 4] = [CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
         let equality = ops.contains(&CompareOp::Eq);
-        let operand =
-            |parser: &mut Self| if equality { parser.compared(&ORDER) } else { parser.unary() };
+        let operand = |parser: &mut Self| if equality { parser.compared(&ORDER) } else { parser.unary() };
         let (mut left, mut height) = operand(self)?;
         let mut chained = false;
         while let Tok::Compare(by) = self.token.tok

@@ -5,16 +5,8 @@ use serde_json::Value;
 use super::ast::{Node, Part, Root};
 use super::closest::closest;
 
-const WORDS: &[&str] = &[
-    "pending",
-    "running",
-    "success",
-    "failed",
-    "skipped",
-    "timed_out",
-    "cancelled",
-    "waiting_for_approval",
-];
+const WORDS: &[&str] =
+    &["pending", "running", "success", "failed", "skipped", "timed_out", "cancelled", "waiting_for_approval"];
 
 /// Makes a status word that is compared with a status the canonical one: existing files say `completed` too.
 pub(super) fn normalise(left: &mut Node, right: &mut Node) {
