@@ -2,10 +2,11 @@
 //!
 //! [`aip15`], [`swdl`] and [`ioa`] each read one format's text to an [`Expr`], whose references start at canonical
 //! [`Root`]s. [`Expr::eval`] asks an [`Env`] for those and is total: it gives a value or an error within the
-//! fuel, size and depth of [`bounds`], and never looks into data for more expressions. [`Expr::reads`] tells
-//! what it refers to without evaluating it.
+//! fuel, size and depth of [`bounds`], and never looks into data for more expressions. [`Expr::reads`] and
+//! [`Expr::ty`] tell what it refers to and what it will be without evaluating it.
 
 mod ast;
+mod build;
 mod call;
 mod closest;
 mod env;
@@ -13,6 +14,7 @@ mod error;
 mod eval;
 mod fault;
 mod fields;
+mod infer;
 mod lex;
 mod literal;
 mod meter;
@@ -28,6 +30,7 @@ mod span;
 mod status;
 mod template;
 mod token;
+mod ty;
 mod walk;
 
 pub mod aip15;
@@ -39,6 +42,8 @@ pub use ast::{CompareOp, Expr, Function, Node, Part, Piece, Root};
 pub use env::{Env, Lookup};
 pub use error::{Missing, ParseError, ParseErrorKind};
 pub use fault::{EvalError, EvalErrorKind};
+pub use infer::{Issue, Level, TypeEnv, Typed};
 pub use reads::Read;
 pub use shape::ShapeError;
 pub use span::Span;
+pub use ty::{Fit, Ty};

@@ -52,6 +52,8 @@ pub struct Definition {
 
 #[derive(Debug)]
 pub struct WorkflowEntry {
+    /// The name by which it is called; none for the root.
+    pub name: Option<String>,
     pub workflow: Arc<Workflow>,
     pub root: ScopeIx,
     /// Where each step is, nested ones included.
@@ -192,13 +194,17 @@ impl Definition {
     }
 
     /// Numbers the scopes of workflows that have been checked. `called` holds each called workflow once.
-    pub(super) fn index(root: Arc<Workflow>, called: &BTreeMap<String, Arc<Workflow>>) -> Definition {
-        let hash = Hash::of_json(&(&root, called));
+    pub(super) fn index(
+        hash: Hash,
+        root: &Arc<Workflow>,
+        called: &BTreeMap<String, Arc<Workflow>>,
+    ) -> Definition {
         let numbers: BTreeMap<&str, u32> = called.keys().map(String::as_str).zip(1..).collect();
         let mut definition =
             Definition { hash, workflows: Vec::new(), scopes: Vec::new(), signals: BTreeSet::new() };
-        for workflow in std::iter::once(&root).chain(called.values()) {
-            definition.add_workflow(workflow);
+        definition.add_workflow(None, root);
+        for (name, workflow) in called {
+            definition.add_workflow(Some(name.clone()), workflow);
         }
         let roots: Vec<ScopeIx> = definition.workflows.iter().map(|entry| entry.root).collect();
         for entry in &mut definition.scopes {
@@ -212,10 +218,10 @@ impl Definition {
         definition
     }
 
-    fn add_workflow(&mut self, workflow: &Arc<Workflow>) {
+    fn add_workflow(&mut self, name: Option<String>, workflow: &Arc<Workflow>) {
         let number = u32::try_from(self.workflows.len()).expect("calls are limited");
         let root = self.add_scope(&Arc::new(workflow.scope.clone()), number, None);
-        let mut entry = WorkflowEntry { workflow: workflow.clone(), root, names: BTreeMap::new() };
+        let mut entry = WorkflowEntry { name, workflow: workflow.clone(), root, names: BTreeMap::new() };
         for i in root.0..u32::try_from(self.scopes.len()).expect("scopes are limited") {
             for (id, step) in &self.scope(ScopeIx(i)).by_id {
                 entry.names.insert(id.clone(), (ScopeIx(i), *step));

@@ -1,0 +1,143 @@
+//! What a person should know before a run that could be meant as it is: no end to a wait, a gate that opens by
+//! itself, things that cannot be undone.
+
+use super::{
+    definition::{ScopeIx, WorkflowEntry},
+    problem::{Problem, ProblemCode, Problems},
+    survey::Survey,
+};
+use crate::{
+    ir::{Effect, Effects, Gate, GateTimeout, Kind, Step, Then},
+    time::Millis,
+};
+
+/// As many names as are worth reading in one line.
+const NAMED: usize = 5;
+
+pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
+    for entry in &survey.definition.workflows {
+        check_undo(survey, entry, problems);
+    }
+    let root = survey.definition.root();
+    if root.workflow.scope.timeout.is_none() {
+        let at = survey.at_scope(root.root, "timeout");
+        let problem =
+            Problem::new(ProblemCode::NoTimeout, at, "the run has no timeout: it may take for ever");
+        problems.push(problem);
+    }
+    for (scope, i, step) in survey.steps() {
+        let mut advice = Advice { survey, scope, i, step, problems };
+        advice.check_timeout();
+        advice.check_kind();
+    }
+}
+
+/// One note for a whole workflow: in some formats every failure undoes, and few steps need it.
+fn check_undo(survey: &Survey<'_>, entry: &WorkflowEntry, problems: &mut Problems) {
+    let policy = &entry.workflow.scope.undo;
+    let steps = || {
+        let names = entry.names.values();
+        names.map(|(scope, i)| (*scope, *i, survey.definition.scope(*scope).step(*i)))
+    };
+    let undoes =
+        policy.on_timeout || policy.on_cancel || steps().any(|(.., step)| may_undo(&step.policy.effects));
+    let mut missing: Vec<(ScopeIx, u32, &Step)> =
+        steps().filter(|(.., step)| matches!(step.kind, Kind::Work(_)) && step.undo.is_none()).collect();
+    if !undoes || missing.is_empty() {
+        return;
+    }
+    missing.sort_unstable_by_key(|(scope, i, _)| (*scope, *i));
+    let names: Vec<&str> = missing.iter().take(NAMED).map(|(.., step)| step.id.as_str()).collect();
+    let more = match missing.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let message = format!("when the run is undone, nothing is undone for {}{more}", names.join(", "));
+    problems.push(Problem::new(ProblemCode::NothingToUndo, survey.at_scope(entry.root, "undo"), message));
+}
+
+fn may_undo(effects: &Effects) -> bool {
+    let Effects { incomplete, exhausted, failed, failed_by_class, rejected, timed_out, .. } = effects;
+    let undoes = |effect: &Effect| effect.then == Then::Undo;
+    [incomplete, exhausted, failed, rejected, timed_out].into_iter().any(undoes)
+        || failed_by_class.values().any(undoes)
+}
+
+struct Advice<'a> {
+    survey: &'a Survey<'a>,
+    scope: ScopeIx,
+    i: u32,
+    step: &'a Step,
+    problems: &'a mut Problems,
+}
+
+impl Advice<'_> {
+    fn push(&mut self, code: ProblemCode, field: &str, message: String, hint: &str) {
+        let problem = Problem::new(code, self.survey.at(self.scope, self.i, field), message);
+        self.problems.push(if hint.is_empty() { problem } else { problem.hint(hint) });
+    }
+
+    /// The shortest timeout of the scopes around the step, its workflow's callers not included.
+    fn outer_timeout(&self) -> Option<Millis> {
+        let mut shortest: Option<Millis> = None;
+        let mut at = Some(self.scope);
+        while let Some(scope) = at {
+            let entry = self.survey.definition.scope(scope);
+            shortest = shortest.into_iter().chain(entry.scope.timeout).min();
+            at = entry.parent.map(|parent| parent.0);
+        }
+        shortest
+    }
+
+    fn check_timeout(&mut self) {
+        let policy = &self.step.policy;
+        if matches!(self.step.kind, Kind::Work(_))
+            && policy.timeout.is_none()
+            && policy.idle_timeout.is_none()
+        {
+            let message = format!("`{}` has no timeout: if it hangs, so does the run", self.step.id);
+            let ends = "only the timeout around it would end it";
+            let hint = if self.outer_timeout().is_some() { ends } else { "give it a timeout" };
+            self.push(ProblemCode::NoTimeout, "policy.timeout", message, hint);
+        }
+        let waits = match &self.step.kind {
+            Kind::Gate(gate) => gate.timeout,
+            Kind::Wait(wait) => wait.timeout,
+            _ => None,
+        };
+        if let (Some(waits), Some(outer)) = (waits, self.outer_timeout())
+            && waits > outer
+        {
+            let message = format!("`{}` may wait {waits}, but the run ends after {outer}", self.step.id);
+            self.push(ProblemCode::WaitOutlivesRun, "timeout", message, "time spent waiting counts");
+        }
+    }
+
+    fn check_kind(&mut self) {
+        match &self.step.kind {
+            Kind::Gate(gate) => self.check_gate(gate),
+            Kind::Each(each) if each.parallelism.is_none() => {
+                let message = format!("all items of `{}` may run at once", self.step.id);
+                self.push(ProblemCode::UnboundedEach, "parallelism", message, "");
+            }
+            _ => {}
+        }
+    }
+
+    fn check_gate(&mut self, gate: &Gate) {
+        let id = &self.step.id;
+        if self.step.when.is_some() && self.step.policy.effects.skipped_by_condition.satisfies {
+            let message =
+                format!("if its condition is false, what waits for `{id}` starts without a decision");
+            self.push(ProblemCode::SkippedGate, "when", message, "");
+        }
+        if gate.on_timeout == GateTimeout::Approve {
+            let message = format!("`{id}` opens by itself when nobody decides in time");
+            self.push(ProblemCode::GateOpensItself, "on_timeout", message, "the host must allow it, too");
+        }
+        if gate.approvers.is_empty() {
+            let message = format!("anyone may decide `{id}`");
+            self.push(ProblemCode::AnyoneMayApprove, "approvers", message, "name a role or a user");
+        }
+    }
+}

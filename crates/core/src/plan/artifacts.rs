@@ -1,0 +1,129 @@
+//! Whether every artifact that is taken or exported is given by a step that has ended by then.
+
+use std::collections::BTreeSet;
+
+use super::{
+    closest::did_you_mean,
+    definition::ScopeIx,
+    problem::{At, Problem, ProblemCode, Problems},
+    survey::{Place, Reach, Survey, Unseen},
+};
+use crate::{
+    ids::{ArtifactName, StepId},
+    ir::{Call, Kind, Step, Work},
+};
+
+pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
+    for (scope, i, step) in survey.steps() {
+        let at = |field: &str| survey.at(scope, i, field);
+        match &step.kind {
+            Kind::Work(work) => {
+                let place = Place { scope, step: Some(i), reach: Reach::Before };
+                check_work(survey, place, "", work, problems);
+            }
+            Kind::Call(call) => check_exports(survey, (scope, i), call, &at, problems),
+            _ => {}
+        }
+        if let Some(undo) = &step.undo {
+            let place = Place { scope, step: Some(i), reach: Reach::Own };
+            check_work(survey, place, "undo.", &undo.work, problems);
+        }
+    }
+}
+
+fn check_work(survey: &Survey<'_>, place: Place, prefix: &str, work: &Work, problems: &mut Problems) {
+    let at = |field: &str| survey.at_place(place, &format!("{prefix}{field}"));
+    check_once("gives", work.gives.iter().map(|gives| &gives.name), &at, problems);
+    check_once("takes", work.takes.iter().map(|takes| &takes.name), &at, problems);
+    for (n, takes) in work.takes.iter().enumerate() {
+        let at = at(&format!("takes[{n}]"));
+        match survey.see(place, takes.from.as_str()) {
+            Ok(seen) => {
+                let step = survey.definition.scope(seen.scope).step(seen.step);
+                problems_of(step, &takes.artifact, at, problems);
+            }
+            Err(unseen) => problems.push(not_there(survey, place, &takes.from, &unseen, at)),
+        }
+    }
+}
+
+/// Two artifacts of one name would be one file.
+fn check_once<'a>(
+    field: &str,
+    names: impl Iterator<Item = &'a ArtifactName>,
+    at: &dyn Fn(&str) -> At,
+    problems: &mut Problems,
+) {
+    let mut seen = BTreeSet::new();
+    for (n, name) in names.enumerate() {
+        if !seen.insert(name) {
+            let message = format!("two artifacts are called `{name}`");
+            problems.push(Problem::new(
+                ProblemCode::DuplicateArtifact,
+                at(&format!("{field}[{n}]")),
+                message,
+            ));
+        }
+    }
+}
+
+fn not_there(survey: &Survey<'_>, place: Place, from: &StepId, unseen: &Unseen, at: At) -> Problem {
+    if *unseen == Unseen::NoSuchStep {
+        let known = survey.definition.workflow_of(place.scope).names.keys();
+        let message = format!("there is no step `{from}` to take an artifact from");
+        return Problem::new(ProblemCode::UnknownArtifactSource, at, message)
+            .maybe_hint(did_you_mean(from.as_str(), known.map(StepId::as_str)));
+    }
+    let why = match unseen {
+        Unseen::InsideEach(each) => format!("runs once for each item of `{each}`"),
+        Unseen::SiblingLane => "is in a lane that runs at the same time".to_owned(),
+        _ => "has not ended by then".to_owned(),
+    };
+    Problem::new(
+        ProblemCode::ArtifactNotBefore,
+        at,
+        format!("`{from}` {why}, so its artifact cannot be taken"),
+    )
+}
+
+/// Says so if a step does not give an artifact.
+fn problems_of(step: &Step, artifact: &ArtifactName, at: At, problems: &mut Problems) {
+    let given: Vec<&ArtifactName> = match &step.kind {
+        Kind::Work(work) => work.gives.iter().map(|gives| &gives.name).collect(),
+        Kind::Call(call) => call.exports.iter().map(|export| &export.name).collect(),
+        _ => Vec::new(),
+    };
+    if !given.contains(&artifact) {
+        let message = format!("`{}` gives no artifact `{artifact}`", step.id);
+        let hint = did_you_mean(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
+        problems.push(Problem::new(ProblemCode::UnknownArtifact, at, message).maybe_hint(hint));
+    }
+}
+
+fn check_exports(
+    survey: &Survey<'_>,
+    (scope, i): (ScopeIx, u32),
+    call: &Call,
+    at: &dyn Fn(&str) -> At,
+    problems: &mut Problems,
+) {
+    check_once("exports", call.exports.iter().map(|export| &export.name), at, problems);
+    let Some(called) = survey.definition.scope(scope).inner[i as usize].first() else { return };
+    let place = Place { scope: *called, step: None, reach: Reach::End };
+    for (n, export) in call.exports.iter().enumerate() {
+        let at = at(&format!("exports[{n}]"));
+        match survey.see(place, export.from.as_str()) {
+            Ok(seen) => {
+                let step = survey.definition.scope(seen.scope).step(seen.step);
+                problems_of(step, &export.artifact, at, problems);
+            }
+            Err(_) => {
+                let known = survey.definition.workflow_of(*called).names.keys();
+                let hint = did_you_mean(export.from.as_str(), known.map(StepId::as_str));
+                let message = format!("`{}` has no step `{}` to export from", call.workflow, export.from);
+                let problem = Problem::new(ProblemCode::UnknownExportSource, at, message);
+                problems.push(problem.maybe_hint(hint));
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The parameters of one run: defaults filled in, names and values checked.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    Hash,
+    closest::did_you_mean,
+    contracts::{Says, names, says},
+    definition::{Definition, Plan},
+    problem::{At, Problem, ProblemCode},
+};
+use crate::{
+    ir::{Schema, SchemaError},
+    limits,
+};
+
+impl Definition {
+    /// The plan of a run with these parameters: an object, or null for none.
+    pub fn bind(self: &Arc<Self>, parameters: Value) -> Result<Plan, Vec<Problem>> {
+        let mut parameters = match parameters {
+            Value::Null => Value::Object(serde_json::Map::new()),
+            given => given,
+        };
+        let schema = &self.root().workflow.inputs;
+        schema.fill(&mut parameters);
+        let problems = check(schema, &parameters);
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let hash = Hash::of_json(&(self.hash, &parameters));
+        Ok(Plan { definition: self.clone(), parameters: Arc::new(parameters), hash })
+    }
+}
+
+fn check(schema: &Schema, parameters: &Value) -> Vec<Problem> {
+    let Some(given) = parameters.as_object() else {
+        let message = "parameters are an object of names and values";
+        return vec![Problem::new(ProblemCode::BadParameter, At::field("parameters"), message)];
+    };
+    let size = parameters.to_string().len();
+    if size > limits::VALUE_BYTES {
+        let message = format!("parameters have at most {} bytes, these have {size}", limits::VALUE_BYTES);
+        let problem = Problem::new(ProblemCode::BadParameter, At::field("parameters"), message);
+        return vec![problem.hint("put large data into a file and give its path")];
+    }
+    let missing = schema.required().filter(|name| !given.contains_key(*name)).map(|name| {
+        let message = format!("the parameter `{name}` is missing");
+        Problem::new(ProblemCode::MissingParameter, field(name), message)
+    });
+    let unknown = given.keys().filter(|name| matches!(says(schema, name), Says::Nothing | Says::Forbidden));
+    let unknown = unknown.map(|name| {
+        let message = format!("there is no parameter `{name}`");
+        Problem::new(ProblemCode::UnknownParameter, field(name), message)
+            .maybe_hint(did_you_mean(name, names(schema)))
+    });
+    let mut problems: Vec<Problem> = missing.chain(unknown).collect();
+    if problems.is_empty()
+        && let Err(error) = schema.check(parameters)
+    {
+        problems.push(wrong_value(error));
+    }
+    problems
+}
+
+fn field(name: &str) -> At {
+    At::field(format!("parameters.{name}"))
+}
+
+fn wrong_value(error: SchemaError) -> Problem {
+    match error {
+        SchemaError::Value { at, message } => {
+            let at = At::field(format!("parameters{}", at.replace('/', ".")));
+            Problem::new(ProblemCode::BadParameter, at, message)
+        }
+        SchemaError::Schema(message) => Problem::new(ProblemCode::BadSchema, At::field("inputs"), message),
+    }
+}

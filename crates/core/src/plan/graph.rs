@@ -1,0 +1,357 @@
+//! Graphs of numbers: components, orders, levels, closures and longest paths.
+//!
+//! Knows no steps. Nothing here recurses, so that a chain as long as the limit on steps cannot reach the end of
+//! the stack, and everything is linear but the closure, which is a bit for each pair.
+
+/// Edges from each node, by number.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Graph {
+    to: Vec<Vec<u32>>,
+}
+
+/// Sets of nodes that can reach each other, with every edge between them going from a higher number to a lower.
+#[derive(Debug)]
+pub(super) struct Components {
+    of: Vec<u32>,
+    members: Vec<Vec<u32>>,
+}
+
+/// For each node, which nodes come before it on some way.
+#[derive(Debug)]
+pub(super) struct Closure {
+    component: Vec<u32>,
+    words: usize,
+    bits: Vec<u64>,
+}
+
+/// A depth-first search that has not ended.
+struct Search {
+    index: Vec<u32>,
+    low: Vec<u32>,
+    open: Vec<u32>,
+    is_open: Vec<bool>,
+    counter: u32,
+    found: Components,
+}
+
+const UNSEEN: u32 = u32::MAX;
+
+impl Graph {
+    pub fn new(to: Vec<Vec<u32>>) -> Graph {
+        Graph { to }
+    }
+
+    pub fn len(&self) -> usize {
+        self.to.len()
+    }
+
+    fn nodes(&self) -> impl DoubleEndedIterator<Item = u32> + use<> {
+        0..u32::try_from(self.to.len()).expect("steps are limited")
+    }
+
+    pub fn to(&self, node: u32) -> &[u32] {
+        &self.to[node as usize]
+    }
+
+    /// Tarjan's algorithm, with the stack of calls as a list.
+    pub fn components(&self) -> Components {
+        let n = self.len();
+        let found = Components { of: vec![UNSEEN; n], members: Vec::new() };
+        let mut search = Search {
+            index: vec![UNSEEN; n],
+            low: vec![0; n],
+            open: Vec::new(),
+            is_open: vec![false; n],
+            counter: 0,
+            found,
+        };
+        for root in self.nodes() {
+            if search.index[root as usize] == UNSEEN {
+                search.run(self, root);
+            }
+        }
+        search.found
+    }
+
+    /// The nodes that can be reached from one, itself included, in breadth-first order.
+    pub fn reachable(&self, from: u32) -> Vec<u32> {
+        let mut seen = vec![false; self.len()];
+        let mut order = Vec::new();
+        if let Some(first) = seen.get_mut(from as usize) {
+            *first = true;
+            order.push(from);
+        }
+        let mut next = 0;
+        while let Some(&node) = order.get(next) {
+            next += 1;
+            for &to in self.to(node) {
+                if !std::mem::replace(&mut seen[to as usize], true) {
+                    order.push(to);
+                }
+            }
+        }
+        order
+    }
+
+    /// A shortest way from a node back to itself inside its component.
+    pub fn cycle_through(&self, start: u32, components: &Components) -> Vec<u32> {
+        let mut from = vec![UNSEEN; self.len()];
+        let mut queue = vec![start];
+        let mut next = 0;
+        while let Some(&node) = queue.get(next) {
+            next += 1;
+            for &to in self.to(node) {
+                if to == start {
+                    return way_back(start, node, &from);
+                }
+                if components.of(to) == components.of(start) && from[to as usize] == UNSEEN {
+                    from[to as usize] = node;
+                    queue.push(to);
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// The same without the edges that go back, so that it has no cycle: only those to a later breadth-first level
+    /// are kept.
+    pub fn unrolled(&self, start: u32) -> Graph {
+        let mut level = vec![UNSEEN; self.len()];
+        if let Some(first) = level.get_mut(start as usize) {
+            *first = 0;
+        }
+        for node in self.reachable(start) {
+            for &to in self.to(node) {
+                if level[to as usize] == UNSEEN {
+                    level[to as usize] = level[node as usize] + 1;
+                }
+            }
+        }
+        let later = |node: u32, to: &u32| level[*to as usize] > level[node as usize];
+        let to =
+            self.nodes().map(|node| self.to(node).iter().copied().filter(|to| later(node, to)).collect());
+        Graph::new(to.collect())
+    }
+
+    /// The nodes of an acyclic graph, each after those that lead to it.
+    pub fn order(&self) -> Vec<u32> {
+        let mut unmet = vec![0u32; self.len()];
+        self.to.iter().flatten().for_each(|to| unmet[*to as usize] += 1);
+        let mut order: Vec<u32> = self.nodes().filter(|node| unmet[*node as usize] == 0).collect();
+        let mut next = 0;
+        while let Some(&node) = order.get(next) {
+            next += 1;
+            for &to in self.to(node) {
+                unmet[to as usize] -= 1;
+                if unmet[to as usize] == 0 {
+                    order.push(to);
+                }
+            }
+        }
+        order
+    }
+
+    /// The nodes of an acyclic graph by the length of the longest way to each, in order within a level.
+    pub fn levels(&self) -> Vec<Vec<u32>> {
+        let mut level = vec![0usize; self.len()];
+        for node in self.order() {
+            for &to in self.to(node) {
+                level[to as usize] = level[to as usize].max(level[node as usize] + 1);
+            }
+        }
+        let mut levels = vec![Vec::new(); level.iter().max().map_or(0, |most| most + 1)];
+        self.nodes().for_each(|node| levels[level[node as usize]].push(node));
+        levels
+    }
+
+    /// The path of an acyclic graph with the greatest sum of weights, and the sum.
+    pub fn longest(&self, weights: &[u64]) -> (Vec<u32>, u64) {
+        let mut best = weights.to_vec();
+        let mut from = vec![UNSEEN; self.len()];
+        for node in self.order() {
+            for &to in self.to(node) {
+                let sum = best[node as usize].saturating_add(weights[to as usize]);
+                // A first way in is taken even if it adds nothing, so that the path starts where a run does.
+                if sum > best[to as usize] || (sum == best[to as usize] && from[to as usize] == UNSEEN) {
+                    best[to as usize] = sum;
+                    from[to as usize] = node;
+                }
+            }
+        }
+        let Some(mut node) = self.nodes().rev().max_by_key(|node| best[*node as usize]) else {
+            return (Vec::new(), 0);
+        };
+        let total = best[node as usize];
+        let mut path = vec![node];
+        while from[node as usize] != UNSEEN {
+            node = from[node as usize];
+            path.push(node);
+        }
+        path.reverse();
+        (path, total)
+    }
+
+    pub fn closure(&self, components: &Components) -> Closure {
+        let count = components.members.len();
+        let words = count.div_ceil(64);
+        let mut closure = Closure { component: components.of.clone(), words, bits: vec![0; count * words] };
+        // Edges go from higher components to lower, so each is complete before what follows it is looked at.
+        for component in (0..count).rev() {
+            let members = &components.members[component];
+            if components.is_cyclic(self, component) {
+                closure.set(component, component);
+            }
+            for &to in members.iter().flat_map(|member| self.to(*member)) {
+                let to = components.of(to) as usize;
+                if to != component {
+                    closure.set(to, component);
+                    closure.merge(to, component);
+                }
+            }
+        }
+        closure
+    }
+}
+
+fn way_back(start: u32, last: u32, from: &[u32]) -> Vec<u32> {
+    let mut path = vec![start];
+    let mut node = last;
+    while node != start {
+        path.push(node);
+        node = from[node as usize];
+    }
+    path.push(start);
+    path.reverse();
+    path
+}
+
+impl Components {
+    pub fn of(&self, node: u32) -> u32 {
+        self.of[node as usize]
+    }
+
+    fn is_cyclic(&self, graph: &Graph, component: usize) -> bool {
+        match self.members[component].as_slice() {
+            [only] => graph.to(*only).contains(only),
+            _ => true,
+        }
+    }
+
+    /// The first node of each component that has a way back to itself, in order.
+    pub fn cyclic(&self, graph: &Graph) -> Vec<u32> {
+        let cyclic = (0..self.members.len()).filter(|component| self.is_cyclic(graph, *component));
+        let mut firsts: Vec<u32> =
+            cyclic.filter_map(|component| self.members[component].iter().min().copied()).collect();
+        firsts.sort_unstable();
+        firsts
+    }
+}
+
+impl Closure {
+    /// Whether there is a way from the one to the other. A node comes before itself only on a cycle.
+    pub fn is_before(&self, first: u32, then: u32) -> bool {
+        let (first, then) = (self.component[first as usize] as usize, self.component[then as usize] as usize);
+        self.bits[then * self.words + first / 64] & (1 << (first % 64)) != 0
+    }
+
+    fn set(&mut self, of: usize, bit: usize) {
+        self.bits[of * self.words + bit / 64] |= 1 << (bit % 64);
+    }
+
+    /// What comes before `from` comes before `into`, which is a lower component.
+    fn merge(&mut self, into: usize, from: usize) {
+        let (low, high) = self.bits.split_at_mut(from * self.words);
+        let into = &mut low[into * self.words..][..self.words];
+        into.iter_mut().zip(&high[..self.words]).for_each(|(into, from)| *into |= from);
+    }
+}
+
+impl Search {
+    fn run(&mut self, graph: &Graph, root: u32) {
+        let mut calls = vec![(root, 0usize)];
+        self.enter(root);
+        while let Some(call) = calls.last_mut() {
+            let node = call.0;
+            let Some(&to) = graph.to(node).get(call.1) else {
+                calls.pop();
+                self.leave(node, calls.last().map(|call| call.0));
+                continue;
+            };
+            call.1 += 1;
+            if self.index[to as usize] == UNSEEN {
+                self.enter(to);
+                calls.push((to, 0));
+            } else if self.is_open[to as usize] {
+                self.low[node as usize] = self.low[node as usize].min(self.index[to as usize]);
+            }
+        }
+    }
+
+    fn enter(&mut self, node: u32) {
+        self.index[node as usize] = self.counter;
+        self.low[node as usize] = self.counter;
+        self.counter += 1;
+        self.open.push(node);
+        self.is_open[node as usize] = true;
+    }
+
+    fn leave(&mut self, node: u32, caller: Option<u32>) {
+        if let Some(caller) = caller {
+            self.low[caller as usize] = self.low[caller as usize].min(self.low[node as usize]);
+        }
+        if self.low[node as usize] != self.index[node as usize] {
+            return;
+        }
+        let number = u32::try_from(self.found.members.len()).expect("steps are limited");
+        let start =
+            self.open.iter().rposition(|open| *open == node).expect("an entered node is open until left");
+        let members = self.open.split_off(start);
+        for member in &members {
+            self.is_open[*member as usize] = false;
+            self.found.of[*member as usize] = number;
+        }
+        self.found.members.push(members);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(edges: &[&[u32]]) -> Graph {
+        Graph::new(edges.iter().map(|to| to.to_vec()).collect())
+    }
+
+    #[test]
+    fn a_diamond_has_three_levels_and_its_closure() {
+        let diamond = graph(&[&[1, 2], &[3], &[3], &[]]);
+        assert_eq!(diamond.levels(), [vec![0], vec![1, 2], vec![3]]);
+        let components = diamond.components();
+        assert!(components.cyclic(&diamond).is_empty());
+        let closure = diamond.closure(&components);
+        assert!(closure.is_before(0, 3) && closure.is_before(2, 3));
+        assert!(!closure.is_before(1, 2) && !closure.is_before(3, 0) && !closure.is_before(0, 0));
+        assert_eq!(diamond.longest(&[1, 5, 9, 1]), (vec![0, 2, 3], 11));
+    }
+
+    #[test]
+    fn a_cycle_is_found_and_everything_on_it_comes_before_everything_on_it() {
+        let ring = graph(&[&[1], &[2], &[0, 3], &[]]);
+        let components = ring.components();
+        assert_eq!(components.cyclic(&ring), [0]);
+        assert_eq!(ring.cycle_through(0, &components), [0, 1, 2, 0]);
+        let closure = ring.closure(&components);
+        assert!(closure.is_before(2, 0) && closure.is_before(0, 0) && closure.is_before(1, 3));
+        assert!(!closure.is_before(3, 0));
+        assert_eq!(ring.unrolled(0).levels(), [vec![0], vec![1], vec![2], vec![3]]);
+    }
+
+    #[test]
+    fn a_long_chain_does_not_touch_the_stack() {
+        let n = 100_000u32;
+        let chain = Graph::new((0..n).map(|i| if i + 1 < n { vec![i + 1] } else { vec![] }).collect());
+        assert_eq!(chain.components().members.len(), n as usize);
+        assert_eq!(chain.levels().len(), n as usize);
+        assert_eq!(chain.longest(&vec![1; n as usize]).1, u64::from(n));
+    }
+}

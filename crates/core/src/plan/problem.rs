@@ -1,0 +1,291 @@
+//! What can be said about a workflow before it runs.
+//!
+//! Owns the closed list of codes, how bad each is, and the words' shape: what is wrong, where, and what to do.
+//! Refuses to know lines and files; whoever read the source maps [`At`] back to them.
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::{expr::Span, ids::StepId};
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])* $variant:ident $severity:ident $word:literal,)*) => {
+        /// What kind of problem it is. The words are stable; documentation and tools name them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum ProblemCode { $($(#[doc = $doc])* $variant,)* }
+
+        impl ProblemCode {
+            pub const ALL: &[ProblemCode] = &[$(ProblemCode::$variant,)*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(ProblemCode::$variant => $word,)* }
+            }
+
+            pub fn severity(self) -> Severity {
+                match self { $(ProblemCode::$variant => Severity::$severity,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    // Shape.
+    EmptyWorkflow Error "empty-workflow",
+    EmptyScope Error "empty-scope",
+    DuplicateStep Error "duplicate-step",
+    DuplicateLane Error "duplicate-lane",
+    DuplicateInput Error "duplicate-input",
+    DuplicateArtifact Error "duplicate-artifact",
+    /// A field that means nothing in this shape of scope.
+    Misplaced Error "misplaced",
+    NoArms Error "no-arms",
+    TooFewLanes Error "too-few-lanes",
+    NoSignals Error "no-signals",
+    // How steps follow one another.
+    UnknownDependency Error "unknown-dependency",
+    UnknownTarget Error "unknown-target",
+    UnknownStart Error "unknown-start",
+    SelfDependency Error "self-dependency",
+    Cycle Error "cycle",
+    Unreachable Error "unreachable",
+    // Numbers.
+    BadLoopMax Error "bad-loop-max",
+    BadParallelism Error "bad-parallelism",
+    BadIterations Error "bad-iterations",
+    BadConcurrency Error "bad-concurrency",
+    BadMaxSteps Error "bad-max-steps",
+    BadAttempts Error "bad-attempts",
+    BadTimeout Error "bad-timeout",
+    // Limits.
+    TooManySteps Error "too-many-steps",
+    TooManyEdges Error "too-many-edges",
+    TooDeep Error "too-deep",
+    CallDepth Error "call-depth",
+    // Calls.
+    UnknownWorkflow Error "unknown-workflow",
+    Recursion Error "recursion",
+    // Artifacts.
+    UnknownArtifactSource Error "unknown-artifact-source",
+    UnknownArtifact Error "unknown-artifact",
+    ArtifactNotBefore Error "artifact-not-before",
+    UnknownExportSource Error "unknown-export-source",
+    // Contracts.
+    BadSchema Error "bad-schema",
+    // Expressions.
+    UnknownStep Error "unknown-step",
+    SelfReference Error "self-reference",
+    NotBefore Error "not-before",
+    SiblingLane Error "sibling-lane",
+    InsideEach Error "inside-each",
+    NoItem Error "no-item",
+    UnknownParameter Error "unknown-parameter",
+    UnknownOutput Error "unknown-output",
+    // Parameters of one run, and stored plans.
+    MissingParameter Error "missing-parameter",
+    BadParameter Error "bad-parameter",
+    BadFrozen Error "bad-frozen",
+    // Building by program.
+    BadName Error "bad-name",
+    WrongKind Error "wrong-kind",
+    BadExpression Error "bad-expression",
+    BadUndo Error "bad-undo",
+    // What a person should know.
+    UndeclaredOutput Warning "undeclared-output",
+    TypeClash Warning "type-clash",
+    IndirectReference Warning "indirect-reference",
+    NoTimeout Warning "no-timeout",
+    LongTimeout Warning "long-timeout",
+    WaitOutlivesRun Warning "wait-outlives-run",
+    ManySteps Warning "many-steps",
+    ManyEdges Warning "many-edges",
+    DeepCalls Warning "deep-calls",
+    ManyAttempts Warning "many-attempts",
+    ManyIterations Warning "many-iterations",
+    SkippedGate Warning "skipped-gate",
+    GateOpensItself Warning "gate-opens-itself",
+    AnyoneMayApprove Warning "anyone-may-approve",
+    InputMayBeMissing Warning "input-may-be-missing",
+    UnboundedEach Warning "unbounded-each",
+    NothingToUndo Note "nothing-to-undo",
+    WorkerStarts Note "worker-starts",
+}
+
+impl fmt::Display for ProblemCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Note,
+    Warning,
+    /// The workflow cannot be run.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        })
+    }
+}
+
+/// Where in a workflow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct At {
+    /// The called workflow; none for the root.
+    pub workflow: Option<String>,
+    pub step: Option<StepId>,
+    /// The field, such as `after[2]` or `inputs.url`; empty for the whole.
+    pub field: String,
+    /// Within the expression in that field.
+    pub span: Option<Span>,
+}
+
+impl At {
+    pub fn field(field: impl Into<String>) -> At {
+        At { field: field.into(), ..At::default() }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<&str> = [self.workflow.as_deref(), self.step.as_ref().map(StepId::as_str)]
+            .into_iter()
+            .flatten()
+            .chain((!self.field.is_empty()).then_some(self.field.as_str()))
+            .collect();
+        f.write_str(&parts.join(": "))
+    }
+}
+
+/// One thing that is wrong or worth knowing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub code: ProblemCode,
+    pub severity: Severity,
+    pub at: At,
+    /// One line: what is wrong, with the name of the thing.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    pub related: Vec<(At, String)>,
+}
+
+impl Problem {
+    /// A problem as bad as its code.
+    pub fn new(code: ProblemCode, at: At, message: impl Into<String>) -> Problem {
+        let message = message.into();
+        Problem { code, severity: code.severity(), at, message, hint: None, related: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Problem {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A hint if there is something to say.
+    #[must_use]
+    pub fn maybe_hint(mut self, hint: Option<String>) -> Problem {
+        self.hint = hint.or(self.hint);
+        self
+    }
+
+    #[must_use]
+    pub fn related(mut self, at: At, message: impl Into<String>) -> Problem {
+        self.related.push((at, message.into()));
+        self
+    }
+
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}] ", self.severity, self.code)?;
+        match self.at.to_string() {
+            at if at.is_empty() => write!(f, "{}", self.message)?,
+            at => write!(f, "{at}: {}", self.message)?,
+        }
+        self.hint.iter().try_for_each(|hint| write!(f, " ({hint})"))
+    }
+}
+
+/// More of one kind than this are counted and not kept: a generated workflow can have ten thousand of each.
+const KEPT: usize = 50;
+
+/// Collects problems, in order.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    kept: Vec<Problem>,
+    counts: BTreeMap<ProblemCode, usize>,
+    errors: bool,
+}
+
+impl Problems {
+    pub fn push(&mut self, problem: Problem) {
+        self.errors |= problem.is_error();
+        let count = self.counts.entry(problem.code).or_default();
+        *count += 1;
+        if *count <= KEPT {
+            self.kept.push(problem);
+        }
+    }
+
+    pub fn has_errors(&self) -> bool {
+        self.errors
+    }
+
+    /// All of them; where some were only counted, one more says how many.
+    pub fn finish(mut self) -> Vec<Problem> {
+        for (code, count) in self.counts {
+            if count > KEPT {
+                let message = format!("{} more of these are not shown", count - KEPT);
+                self.kept.push(Problem::new(code, At::default(), message));
+            }
+        }
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_kebab_case_and_different() {
+        let words: std::collections::BTreeSet<&str> =
+            ProblemCode::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(words.len(), ProblemCode::ALL.len());
+        for word in words {
+            assert!(word.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{word}");
+        }
+    }
+
+    #[test]
+    fn more_than_can_be_read_are_counted() {
+        let mut problems = Problems::default();
+        (0..KEPT + 3).for_each(|_| problems.push(Problem::new(ProblemCode::Cycle, At::default(), "a -> a")));
+        let problems = problems.finish();
+        assert_eq!(problems.len(), KEPT + 1);
+        assert_eq!(problems[KEPT].message, "3 more of these are not shown");
+    }
+
+    #[test]
+    fn a_problem_reads_as_one_line() {
+        let at = At { workflow: Some("child".into()), ..At::field("start") };
+        let problem =
+            Problem::new(ProblemCode::UnknownStart, at, "there is no step `x`").hint("did you mean `y`?");
+        assert_eq!(
+            problem.to_string(),
+            "error[unknown-start] child: start: there is no step `x` (did you mean `y`?)"
+        );
+    }
+}

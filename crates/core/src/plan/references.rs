@@ -1,0 +1,175 @@
+//! Whether every expression can be worked out: what it names exists, and can have happened by then.
+
+use super::{
+    closest::did_you_mean,
+    contracts::{Says, names, says},
+    problem::{At, Problem, ProblemCode, Problems},
+    sites::{Site, sites},
+    survey::{Seen, Survey, Unseen},
+    types,
+};
+use crate::{
+    expr::{Part, Read, Root, Span},
+    ids::StepId,
+    ir::{Effect, Kind, Schema, Step, Then},
+};
+
+pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
+    for site in sites(survey) {
+        let mut site = SiteCheck { survey, site, wrong: Vec::new(), problems };
+        for read in site.site.expr.reads() {
+            site.check_read(&read);
+        }
+        types::check(survey, &site.site, &site.wrong, site.problems);
+    }
+}
+
+struct SiteCheck<'a> {
+    survey: &'a Survey<'a>,
+    site: Site<'a>,
+    /// References about which something was said, so that their types are not complained about too.
+    wrong: Vec<Span>,
+    problems: &'a mut Problems,
+}
+
+impl<'a> SiteCheck<'a> {
+    fn at(&self, read: &Read<'_>) -> At {
+        at(self.survey, &self.site, &read.at, read.span)
+    }
+
+    fn push(&mut self, read: &Read<'_>, problem: Problem) {
+        self.wrong.push(read.span);
+        self.problems.push(problem);
+    }
+
+    fn check_read(&mut self, read: &Read<'_>) {
+        match read.root {
+            Root::Input => self.check_input(read),
+            Root::Step { id, part } => self.check_step(read, id, *part),
+            Root::Item | Root::Index if !self.survey.has_item(self.site.place.scope) => {
+                let message = "there is no item here: only steps inside an each have one";
+                self.push(read, Problem::new(ProblemCode::NoItem, self.at(read), message));
+            }
+            Root::Item | Root::Index | Root::Context | Root::Env | Root::Run | Root::Workflow => {}
+        }
+    }
+
+    fn check_input(&mut self, read: &Read<'_>) {
+        let schema = &self.survey.definition.workflow_of(self.site.place.scope).workflow.inputs;
+        let Some(name) = read.path.first() else { return };
+        if matches!(says(schema, name), Says::Nothing | Says::Forbidden) {
+            let message = format!("there is no parameter `{name}`");
+            let problem = Problem::new(ProblemCode::UnknownParameter, self.at(read), message);
+            self.push(read, problem.maybe_hint(did_you_mean(name, names(schema))));
+        }
+    }
+
+    fn check_step(&mut self, read: &Read<'_>, id: &str, part: Part) {
+        match self.survey.see(self.site.place, id) {
+            Ok(seen) => {
+                self.remark(read, seen);
+                if part == Part::Output {
+                    self.check_output(read, seen);
+                }
+            }
+            Err(unseen) => {
+                let problem = self.unseen(read, id, unseen);
+                self.push(read, problem);
+            }
+        }
+    }
+
+    fn unseen(&self, read: &Read<'_>, id: &str, unseen: Unseen) -> Problem {
+        let problem = |code, message: String| Problem::new(code, self.at(read), message);
+        match unseen {
+            Unseen::NoSuchStep => {
+                let known = &self.survey.definition.workflow_of(self.site.place.scope).names;
+                problem(ProblemCode::UnknownStep, format!("there is no step `{id}`"))
+                    .maybe_hint(did_you_mean(id, known.keys().map(StepId::as_str)))
+            }
+            Unseen::Itself => {
+                problem(ProblemCode::SelfReference, format!("`{id}` reads itself before it has run"))
+            }
+            Unseen::Around => {
+                problem(ProblemCode::SelfReference, format!("`{id}` is around this and has not ended yet"))
+            }
+            Unseen::NotBefore => {
+                let message = format!("`{id}` can never have run before this");
+                problem(ProblemCode::NotBefore, message).maybe_hint(self.not_before_hint(id))
+            }
+            Unseen::SiblingLane => problem(
+                ProblemCode::SiblingLane,
+                format!("`{id}` is in another lane that runs at the same time"),
+            )
+            .hint("read it after the parallel step"),
+            Unseen::InsideEach(each) => problem(
+                ProblemCode::InsideEach,
+                format!("`{id}` runs once for each item of `{each}`, and none of them is meant here"),
+            )
+            .hint(format!("read `{each}`, which has what every item gave")),
+        }
+    }
+
+    fn not_before_hint(&self, id: &str) -> Option<String> {
+        let step = self.site.place.step?;
+        let entry = self.survey.definition.scope(self.site.place.scope);
+        let same_list = entry.by_id.contains_key(id);
+        (same_list && !entry.is_routed()).then(|| format!("let `{}` wait for it", entry.step(step).id))
+    }
+
+    fn check_output(&mut self, read: &Read<'_>, seen: Seen) {
+        let Some(name) = read.path.first() else { return };
+        let entry = self.survey.definition.scope(seen.scope);
+        let step = entry.step(seen.step);
+        let schema = types::output_schema(self.survey.definition, entry, seen.step);
+        // An `outputs` that is a field of the output is behind another name than it seems.
+        if read.lenient_outputs && names(schema).any(|name| name == "outputs") {
+            return;
+        }
+        let code = match says(schema, name) {
+            Says::Forbidden => ProblemCode::UnknownOutput,
+            Says::Nothing => ProblemCode::UndeclaredOutput,
+            Says::Yes | Says::Allowed => return,
+        };
+        let message = format!("`{}` does not declare the output `{name}`", step.id);
+        let problem = Problem::new(code, self.at(read), message).maybe_hint(nearest(name, schema));
+        self.push(read, problem.related(self.survey.at(seen.scope, seen.step, "outputs"), "declared here"));
+    }
+
+    /// References that work and that a person should know about.
+    fn remark(&mut self, read: &Read<'_>, seen: Seen) {
+        let entry = self.survey.definition.scope(seen.scope);
+        let step = entry.step(seen.step);
+        if seen.indirect {
+            let message = format!("`{}` is only an indirect dependency", step.id);
+            let problem = Problem::new(ProblemCode::IndirectReference, self.at(read), message);
+            self.problems.push(problem.hint("wait for it directly, so that nobody removes the way to it"));
+        }
+        if self.site.required && may_fail_and_go_on(step) {
+            let message =
+                format!("if `{}` fails, this required input is missing and the step fails too", step.id);
+            let problem = Problem::new(ProblemCode::InputMayBeMissing, self.at(read), message);
+            self.problems.push(problem.hint("make the input optional, or let the failure stop the run"));
+        }
+    }
+}
+
+/// Where in a site: spans only mean something in the outermost text.
+pub(super) fn at(survey: &Survey<'_>, site: &Site<'_>, pointer: &str, span: Span) -> At {
+    let field = format!("{}{}", site.field, pointer.replace('/', "."));
+    At { span: (span != Span::default()).then_some(span), ..survey.at_place(site.place, &field) }
+}
+
+fn nearest(name: &str, schema: &Schema) -> Option<String> {
+    did_you_mean(name, names(schema)).or_else(|| {
+        let known: Vec<&str> = names(schema).take(8).collect();
+        (!known.is_empty()).then(|| format!("it declares {}", known.join(", ")))
+    })
+}
+
+fn may_fail_and_go_on(step: &Step) -> bool {
+    let goes_on = |effect: &Effect| effect.then == Then::GoOn && effect.satisfies;
+    let effects = &step.policy.effects;
+    matches!(step.kind, Kind::Work(_) | Kind::Call(_) | Kind::Parallel(_) | Kind::Each(_) | Kind::Loop(_))
+        && (goes_on(&effects.failed) || effects.failed_by_class.values().any(goes_on))
+}

@@ -1,0 +1,154 @@
+//! Whether a scope has the shape it should: names once, fields where they mean something, enough of everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    definition::{ScopeEntry, ScopeIx},
+    problem::{Problem, ProblemCode, Problems},
+    survey::Survey,
+};
+use crate::{
+    ids::StepId,
+    ir::{Gate, GateTimeout, Kind, Parallel, Step, Wait, WaitTimeout},
+};
+
+pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
+    check_names(survey, problems);
+    for (ix, entry) in survey.scopes() {
+        check_scope(survey, ix, entry, problems);
+        for (i, step) in (0u32..).zip(&entry.scope.steps) {
+            let mut step = StepCheck { survey, scope: ix, i, step, routed: entry.is_routed(), problems };
+            step.check_place();
+            step.check_kind();
+            step.check_inputs();
+        }
+    }
+}
+
+/// Names are unique in a whole workflow, so that an expression can name a step at any depth.
+fn check_names(survey: &Survey<'_>, problems: &mut Problems) {
+    let mut seen: BTreeMap<(u32, &StepId), (ScopeIx, u32)> = BTreeMap::new();
+    for (ix, i, step) in survey.steps() {
+        let workflow = survey.definition.scope(ix).workflow;
+        if let Some((first, j)) = seen.insert((workflow, &step.id), (ix, i)) {
+            let message = format!("two steps are called `{}`", step.id);
+            let problem = Problem::new(ProblemCode::DuplicateStep, survey.at(ix, i, "id"), message);
+            let hint = "names are unique in a workflow, steps inside other steps included";
+            problems.push(problem.hint(hint).related(survey.at(first, j, "id"), "the other one"));
+        }
+    }
+}
+
+fn check_scope(survey: &Survey<'_>, ix: ScopeIx, entry: &ScopeEntry, problems: &mut Problems) {
+    if entry.is_empty() {
+        let (code, message) = match entry.parent {
+            None => (ProblemCode::EmptyWorkflow, "the workflow has no steps"),
+            Some(_) => (ProblemCode::EmptyScope, "there are no steps inside"),
+        };
+        problems.push(Problem::new(code, survey.at_scope(ix, "steps"), message));
+    }
+    if entry.parent.is_some() && entry.scope.retry.is_some() {
+        let message = "only a whole run can be retried as a run";
+        let problem = Problem::new(ProblemCode::Misplaced, survey.at_scope(ix, "retry"), message);
+        problems.push(problem.hint("give the step a retry of its own"));
+    }
+}
+
+struct StepCheck<'a> {
+    survey: &'a Survey<'a>,
+    scope: ScopeIx,
+    i: u32,
+    step: &'a Step,
+    routed: bool,
+    problems: &'a mut Problems,
+}
+
+impl StepCheck<'_> {
+    fn problem(&self, code: ProblemCode, field: impl Into<String>, message: impl Into<String>) -> Problem {
+        Problem::new(code, self.survey.at(self.scope, self.i, field), message)
+    }
+
+    /// Fields of a graph in a routed scope, and the other way round.
+    fn check_place(&mut self) {
+        if self.routed {
+            if !self.step.after.is_empty() {
+                let message = format!("`{}` waits for steps, but its scope is routed", self.step.id);
+                let problem = self.problem(ProblemCode::Misplaced, "after", message);
+                self.problems.push(problem.hint("route to it with `next`"));
+            }
+            return;
+        }
+        let next = self.step.next.is_some().then_some("next");
+        for field in next.into_iter().chain(routing_fields(&self.step.kind)) {
+            let message =
+                format!("`{}` routes to a step, but in a graph steps wait for each other", self.step.id);
+            let problem = self.problem(ProblemCode::Misplaced, field, message);
+            self.problems.push(problem.hint("let the other step wait for this one, with a condition"));
+        }
+    }
+
+    fn check_kind(&mut self) {
+        match &self.step.kind {
+            Kind::Branch(branch) if branch.arms.is_empty() => {
+                let problem = self.problem(ProblemCode::NoArms, "arms", "a branch has at least one arm");
+                self.problems.push(problem);
+            }
+            Kind::Parallel(parallel) => self.check_lanes(parallel),
+            Kind::Wait(wait) if wait.on.is_empty() => {
+                let problem = self.problem(ProblemCode::NoSignals, "on", "no signal can end this wait");
+                self.problems.push(problem.hint("name at least one signal"));
+            }
+            _ => {}
+        }
+    }
+
+    fn check_lanes(&mut self, parallel: &Parallel) {
+        if parallel.lanes.len() < 2 {
+            let message =
+                format!("a parallel step has at least two lanes, this has {}", parallel.lanes.len());
+            let problem = self.problem(ProblemCode::TooFewLanes, "lanes", message);
+            self.problems.push(problem);
+        }
+        let mut seen = BTreeSet::new();
+        for (i, lane) in parallel.lanes.iter().enumerate() {
+            if !seen.insert(&lane.id) {
+                let message = format!("two lanes are called `{}`", lane.id);
+                let problem = self.problem(ProblemCode::DuplicateLane, format!("lanes[{i}].id"), message);
+                self.problems.push(problem);
+            }
+        }
+    }
+
+    fn check_inputs(&mut self) {
+        let undo = self.step.undo.as_ref().map(|undo| ("undo.inputs", &undo.inputs));
+        for (field, inputs) in [("inputs", &self.step.inputs)].into_iter().chain(undo) {
+            let mut seen = BTreeSet::new();
+            for input in inputs {
+                if !seen.insert(&input.name) {
+                    let field = format!("{field}.{}", input.name);
+                    let message = format!("the input `{}` is given twice", input.name);
+                    let problem = self.problem(ProblemCode::DuplicateInput, field, message);
+                    self.problems.push(problem);
+                }
+            }
+        }
+    }
+}
+
+/// The fields of a kind that send a cursor somewhere.
+fn routing_fields(kind: &Kind) -> Vec<&'static str> {
+    match kind {
+        Kind::Branch(_) => vec!["kind"],
+        Kind::Gate(Gate { on_approve, on_reject, on_timeout, .. }) => {
+            let late = matches!(on_timeout, GateTimeout::Go(_));
+            let fields = [
+                (on_approve.is_some(), "on_approve"),
+                (on_reject.is_some(), "on_reject"),
+                (late, "on_timeout"),
+            ];
+            fields.into_iter().filter(|field| field.0).map(|field| field.1).collect()
+        }
+        Kind::Wait(Wait { on_timeout: WaitTimeout::Go(_), .. }) => vec!["on_timeout"],
+        _ => Vec::new(),
+    }
+}

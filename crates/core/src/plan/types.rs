@@ -1,0 +1,85 @@
+//! What is known of values before a run, and expressions that cannot give what is wanted of them.
+
+use super::{
+    definition::{Definition, ScopeEntry},
+    problem::{Problem, ProblemCode, Problems},
+    references,
+    sites::Site,
+    survey::Survey,
+};
+use crate::{
+    expr::{Fit, Part, Root, Span, Ty, TypeEnv},
+    ir::{Kind, Schema},
+};
+
+/// Says what can never work, unless something was said about that reference already.
+pub(super) fn check(survey: &Survey<'_>, site: &Site<'_>, wrong: &[Span], problems: &mut Problems) {
+    let typed = site.expr.ty(&Known { survey, site });
+    let mut silent = !wrong.is_empty();
+    for issue in typed.issues {
+        if wrong.contains(&issue.span) {
+            continue;
+        }
+        silent = true;
+        let at = references::at(survey, site, &issue.at, issue.span);
+        problems.push(Problem::new(ProblemCode::TypeClash, at, issue.message));
+    }
+    let wanted = site.wants.and_then(Schema::document).map(Ty::of_schema).or_else(|| {
+        let over = site.field == "over" && matches!(kind(survey, site), Some(Kind::Each(_)));
+        over.then(|| Ty::Array(Box::new(Ty::Any)))
+    });
+    if let Some(wanted) = wanted
+        && !silent
+        && wanted.accepts(&typed.ty) == Fit::No
+    {
+        let message = format!("this is {}, where {wanted} is wanted", typed.ty);
+        let at = references::at(survey, site, "", Span::default());
+        problems.push(Problem::new(ProblemCode::TypeClash, at, message));
+    }
+}
+
+fn kind<'a>(survey: &Survey<'a>, site: &Site<'_>) -> Option<&'a Kind> {
+    Some(&survey.definition.scope(site.place.scope).step(site.place.step?).kind)
+}
+
+/// What a step's output must look like: what it declares, or else what the called workflow does.
+pub(super) fn output_schema<'a>(definition: &'a Definition, entry: &'a ScopeEntry, step: u32) -> &'a Schema {
+    let own = &entry.step(step).outputs;
+    match (&entry.step(step).kind, entry.inner[step as usize].first()) {
+        (Kind::Call(_), Some(called)) if own.is_empty() => &definition.scope(*called).scope.outputs,
+        _ => own,
+    }
+}
+
+struct Known<'a> {
+    survey: &'a Survey<'a>,
+    site: &'a Site<'a>,
+}
+
+impl TypeEnv for Known<'_> {
+    fn ty_of(&self, root: &Root) -> Ty {
+        match root {
+            Root::Input => of(&self.survey.definition.workflow_of(self.site.place.scope).workflow.inputs),
+            Root::Step { id, part: Part::Output } => self.output(id),
+            Root::Step { part: Part::Status, .. } => Ty::String,
+            Root::Step { part: Part::Summary, .. } => Ty::String.or(Ty::Null),
+            Root::Index => Ty::Int,
+            Root::Item | Root::Context | Root::Env | Root::Run | Root::Workflow => Ty::Any,
+        }
+    }
+}
+
+impl Known<'_> {
+    /// A step that was skipped, or that the cursor never came to, reads as null.
+    fn output(&self, id: &str) -> Ty {
+        let definition = self.survey.definition;
+        let Some((scope, step)) = definition.workflow_of(self.site.place.scope).names.get(id) else {
+            return Ty::Any;
+        };
+        of(output_schema(definition, definition.scope(*scope), *step)).or(Ty::Null)
+    }
+}
+
+fn of(schema: &Schema) -> Ty {
+    schema.document().map_or(Ty::Any, Ty::of_schema)
+}
