@@ -165,9 +165,10 @@ impl Parser<'_> {
             if chained && !self.dialect.chains {
                 return Err(self.error(ParseErrorKind::Chained { sign: by.sign() }));
             }
-            self.advance()?;
+            let sign = self.advance()?.span;
             if equality && self.token.tok == Tok::Other('=') {
-                return Err(self.missing(Missing::TripleEquals));
+                let kind = ParseErrorKind::NotInLanguage(Missing::TripleEquals);
+                return Err(ParseError::new(kind, sign.to(self.token.span)));
             }
             let (mut right, other) = operand(self)?;
             if equality {

@@ -15,28 +15,33 @@ pub(super) fn measure(value: &Value, max: usize) -> Option<Size> {
     let mut size = Size { bytes: 0, depth: 0 };
     let mut todo = vec![(value, 1)];
     while let Some((value, depth)) = todo.pop() {
-        size.bytes += match value {
-            Value::Null => 4,
-            Value::Bool(b) => 5 - usize::from(*b),
-            Value::Number(n) => n.to_string().len(),
-            Value::String(s) => text_bytes(s),
-            Value::Array(items) => {
-                todo.extend(items.iter().map(|item| (item, depth + 1)));
-                punctuation(items.len())
-            }
-            Value::Object(fields) => {
-                todo.extend(fields.values().map(|item| (item, depth + 1)));
-                punctuation(fields.len()) + fields.keys().map(|key| text_bytes(key) + 1).sum::<usize>()
-            }
-        };
-        if value.is_array() || value.is_object() {
-            size.depth = size.depth.max(depth);
-        }
+        size.bytes += own_bytes(value);
+        // Before the members are listed, which takes memory.
         if size.bytes > max {
             return None;
         }
+        match value {
+            Value::Array(items) => todo.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(fields) => todo.extend(fields.values().map(|item| (item, depth + 1))),
+            _ => continue,
+        }
+        size.depth = size.depth.max(depth);
     }
     Some(size)
+}
+
+/// What a value takes without its members: brackets, commas and keys are its own.
+fn own_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null => 4,
+        Value::Bool(b) => 5 - usize::from(*b),
+        Value::Number(n) => n.to_string().len(),
+        Value::String(s) => text_bytes(s),
+        Value::Array(items) => punctuation(items.len()),
+        Value::Object(fields) => {
+            punctuation(fields.len()) + fields.keys().map(|key| text_bytes(key) + 1).sum::<usize>()
+        }
+    }
 }
 
 /// The brackets and commas around `n` members.
