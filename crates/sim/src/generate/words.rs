@@ -110,7 +110,8 @@ impl Gen {
                     required: self.rng.percent(20),
                 };
                 if self.rng.percent(10) {
-                    binding.schema = pool::schema(pool::INTEGER);
+                    binding.schema =
+                        pool::schema(*self.rng.pick(&[pool::INTEGER, pool::INTEGER, pool::BOOLEAN]));
                 }
                 binding
             })
