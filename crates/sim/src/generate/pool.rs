@@ -1,0 +1,113 @@
+//! Things that many generated workflows share: names, schemas that are compiled once, expressions parsed once.
+//!
+//! Owns the caches that make generation cheap. Refuses to decide anything.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+use serde_json::{Value, json};
+use skein_core::{
+    expr::{Expr, aip15, swdl},
+    ids::StepId,
+    ir::Schema,
+};
+
+/// What a step gives, as far as those that read it care.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gives {
+    /// `{n, flag, word, list}`; what is not required may be missing.
+    Fields,
+    /// `{decision, reason, approver}`.
+    Decision,
+    /// `{eventName, eventPayload}`.
+    Signal,
+    /// Something without known fields.
+    Whole,
+    Nothing,
+}
+
+thread_local! {
+    static EXPRS: RefCell<BTreeMap<String, Expr>> = const { RefCell::new(BTreeMap::new()) };
+    static NAMES: RefCell<Vec<StepId>> = const { RefCell::new(Vec::new()) };
+    static SCHEMAS: Vec<Schema> = schemas();
+}
+
+/// The `n`th step id.
+pub fn id(n: usize) -> StepId {
+    NAMES.with_borrow_mut(|names| {
+        while names.len() <= n {
+            names.push(StepId::new(format!("s{}", names.len())).expect("a letter and a number are a name"));
+        }
+        names[n].clone()
+    })
+}
+
+fn cached(key: String, parse: impl FnOnce(&str) -> Expr) -> Expr {
+    EXPRS.with_borrow_mut(|cache| {
+        if let Some(expr) = cache.get(&key) {
+            return expr.clone();
+        }
+        let expr = parse(&key);
+        cache.insert(key, expr.clone());
+        expr
+    })
+}
+
+/// A condition or path, in the spelling that has `$`.
+pub fn condition(text: String) -> Expr {
+    cached(text, |text| {
+        aip15::condition(text).unwrap_or_else(|e| panic!("generated condition `{text}`: {e}"))
+    })
+}
+
+/// A condition in the spelling that knows statuses and `env`.
+pub fn rich(text: String) -> Expr {
+    cached(text, |text| {
+        swdl::condition(text, swdl::Scope::FanOut)
+            .unwrap_or_else(|e| panic!("generated condition `{text}`: {e}"))
+    })
+}
+
+/// A value in which strings that start with `$` are paths.
+pub fn value(value: &Value) -> Expr {
+    cached(value.to_string(), |_| {
+        aip15::value(value).unwrap_or_else(|e| panic!("generated value {value}: {e}"))
+    })
+}
+
+/// Numbers of the schemas of the pool.
+pub const ANY_FIELDS: usize = 0;
+pub const NEEDS_N: usize = 1;
+pub const DEFAULTS: usize = 2;
+pub const INTEGER: usize = 3;
+pub const BOOLEAN: usize = 4;
+pub const PARAMETERS: usize = 5;
+pub const CALLED: usize = 6;
+pub const OBJECT: usize = 7;
+
+pub fn schema(n: usize) -> Schema {
+    SCHEMAS.with(|schemas| schemas[n].clone())
+}
+
+fn schemas() -> Vec<Schema> {
+    let fields = json!({"n": {"type": "integer"}, "flag": {"type": "boolean"}, "word": {"type": "string"},
+        "list": {"type": "array"}});
+    let documents = [
+        json!({"type": "object", "properties": fields}),
+        json!({"type": "object", "properties": fields, "required": ["n"]}),
+        json!({"type": "object", "properties": {"n": {"type": "integer"}, "flag": {"type": "boolean"},
+            "word": {"type": "string", "default": "none"}, "list": {"type": "array", "default": [1]}}}),
+        json!({"type": "integer"}),
+        json!({"type": "boolean"}),
+        json!({"type": "object", "properties": {"n": {"type": "integer"}, "flag": {"type": "boolean"},
+            "word": {"type": "string", "default": "a"}, "list": {"type": "array"}, "odd": {}, "none": {}},
+            "required": ["n", "flag"]}),
+        json!({"type": "object", "properties": {"n": {"type": "integer"}, "flag": {"type": "boolean", "default": false},
+            "word": {"type": "string", "default": "b"}, "list": {"type": "array", "default": [1, 2]}, "odd": {},
+            "none": {}}, "required": ["n"]}),
+        json!({"type": "object"}),
+    ];
+    let schemas: Vec<Schema> = documents.into_iter().map(Schema::new).collect();
+    // Copies of a compiled schema share the validator.
+    schemas.iter().for_each(|schema| schema.compile().expect("the pool's schemas are schemas"));
+    schemas
+}

@@ -1,0 +1,11 @@
+//! A world that Skein controls: random workflows, seeded outcomes, and references that the engine must agree with.
+//!
+//! Read `generate` (what is run), `outcome` (what the world answers), then `reference` (what must come of it when
+//! timing does not matter) and `acceptor` (which histories the rules allow when it does).
+
+pub mod acceptor;
+pub mod generate;
+pub mod outcome;
+pub mod paths;
+pub mod reference;
+pub mod rng;
