@@ -120,6 +120,11 @@ impl Driver {
         self.chain
     }
 
+    /// Whether everything said so far has been decided and is durable.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.pending.is_none()
+    }
+
     /// An input. Its answer comes when what it led to is durable.
     pub fn push(&mut self, token: Token, stimulus: Stimulus) {
         if let Input::Finished { attempt, .. } = &stimulus.input {

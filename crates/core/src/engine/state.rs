@@ -34,6 +34,11 @@ pub enum RunPhase {
     Quarantined,
 }
 
+impl RunPhase {
+    pub const ALL: [RunPhase; 5] =
+        [RunPhase::New, RunPhase::Going, RunPhase::Decided, RunPhase::Closed, RunPhase::Quarantined];
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunState {
     pub phase: RunPhase,
@@ -356,6 +361,11 @@ impl RunState {
     /// The workflow instance that a scope instance belongs to.
     pub fn home(&self, ix: InstanceIx) -> &Instance {
         self.instance(self.instance(ix).home)
+    }
+
+    /// Whether something could start if a worker were to be had.
+    pub fn wants_workers(&self) -> bool {
+        !self.ready.is_empty() || !self.undoable.is_empty()
     }
 
     /// Attempts that were started and have not ended.

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{Input, RunPhase};
+
 /// Where a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -121,7 +123,7 @@ impl Told {
 /// What an input does to a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrow {
-    /// It ends in one of these phases.
+    /// It goes to one of these phases, or stays in its own if that is among them.
     To(&'static [Phase]),
     /// It is refused.
     Refused,
@@ -129,7 +131,9 @@ pub enum Arrow {
     Unsayable,
 }
 
-/// The table. Read a row as: in this phase, told this, it goes there.
+/// The table. Read a row as: in this phase, told this, the next phase is one of those.
+///
+/// An input that is not about one step reaches all: it can end some, and others arrive or are stopped because of that.
 pub fn arrow(phase: Phase, told: Told) -> Arrow {
     use Arrow::{Refused, To, Unsayable};
     use Phase::{
@@ -137,27 +141,29 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
         Undoing, Undone, Unwinding, Waiting,
     };
     match (phase, told) {
-        // Ends of the attempt in flight. What comes next may start at once when a worker can be had.
-        (Running, Told::Succeeded) => To(&[Done, Ready, Checking, Summing, Backoff, Held, Running, Pending]),
-        (Checking, Told::Succeeded) => To(&[Done, Ready, Running, Summing, Backoff, Held, Pending]),
+        // The attempt in flight ended.
+        (Running, Told::Succeeded) => To(&[Done, Ready, Backoff, Held]),
+        (Checking, Told::Succeeded) => To(&[Done, Ready, Held]),
+        (Running | Checking, Told::Failed | Told::TimedOut | Told::Stopped) => To(&[Backoff, Held, Done]),
+        (Running | Checking, Told::Blocked) => To(&[Held]),
+        (Running, Told::Interrupted) => To(&[Ready, Held, Backoff, Done]),
+        (Checking | Summing, Told::Interrupted) => To(&[Ready, Held]),
         (Summing, Told::Succeeded | Told::Failed | Told::TimedOut | Told::Stopped | Told::Blocked) => {
-            To(&[Done, Pending])
+            To(&[Done])
         }
-        (Running | Checking, Told::Failed | Told::TimedOut) => To(&[Done, Backoff, Held, Pending]),
-        (Running | Checking, Told::Stopped) => To(&[Done, Backoff, Held, Pending]),
-        (Running | Checking | Summing, Told::Interrupted) => {
-            To(&[Ready, Running, Checking, Summing, Held, Done, Pending])
+        (
+            Stopping,
+            Told::Succeeded
+            | Told::Failed
+            | Told::TimedOut
+            | Told::Stopped
+            | Told::Interrupted
+            | Told::Blocked,
+        ) => To(&[Done]),
+        (Undoing, Told::Succeeded) => To(&[Undone]),
+        (Undoing, Told::Failed | Told::TimedOut | Told::Stopped | Told::Interrupted | Told::Blocked) => {
+            To(&[Undoing, Stuck])
         }
-        (Running | Checking, Told::Blocked) => To(&[Held, Pending]),
-        (Stopping, Told::Succeeded) => To(&[Done, Undoing, Undone]),
-        (Stopping, Told::Failed | Told::TimedOut | Told::Stopped | Told::Interrupted | Told::Blocked) => {
-            To(&[Done, Undoing, Undone])
-        }
-        (Undoing, Told::Succeeded) => To(&[Undone, Undoing, Stuck]),
-        (Undoing, Told::Failed | Told::TimedOut | Told::Stopped | Told::Blocked) => {
-            To(&[Undoing, Stuck, Done])
-        }
-        (Undoing, Told::Interrupted) => To(&[Undoing, Stuck]),
         (
             Pending | Ready | Held | Backoff | Gated | Waiting | Inside | Unwinding | Done | Undone | Stuck,
             Told::Succeeded
@@ -169,87 +175,133 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
         ) => Unsayable,
 
         // An attempt that is over stays over.
-        (Pending | Gated | Waiting | Inside | Unwinding, Told::Late) => Refused,
         (_, Told::Late) => Refused,
 
-        // Decisions.
-        (Held, Told::Approved) => To(&[Ready, Running, Checking, Held, Done, Pending]),
-        (Held, Told::Rejected) => To(&[Done, Undoing, Undone]),
-        (Gated, Told::Approved | Told::Rejected) => To(&[Done, Undoing, Undone, Gated]),
+        // Answers open what is open and nothing else.
+        (Held, Told::Approved) => To(&[Ready]),
+        (Held, Told::Rejected) => To(&[Done]),
+        (Gated, Told::Approved | Told::Rejected) => To(&[Done]),
+        (Pending, Told::Approved | Told::Rejected) => Unsayable,
         (_, Told::Approved | Told::Rejected) => Refused,
-
-        // Signals.
-        (Waiting, Told::Signalled) => To(&[Done, Waiting]),
+        (Waiting, Told::Signalled) => To(&[Done]),
         (_, Told::Signalled) => Refused,
 
-        // Holds by the host.
+        // The host holds what has not started.
         (Ready, Told::Held) => To(&[Held]),
         (_, Told::Held) => Refused,
 
-        // Time, workers and cancellation reach every step; most of them do nothing to it.
-        (phase, Told::Woken) => To(match phase {
-            Pending => &[Pending, Ready, Running, Held, Gated, Waiting, Inside, Done],
-            Ready => &[Ready, Running, Checking, Summing, Inside, Held, Pending, Done],
-            Held => &[Held, Ready, Running, Checking, Summing, Done, Pending],
-            Running | Checking | Summing => &[Running, Checking, Summing, Stopping],
-            Backoff => &[Backoff, Ready, Running, Checking, Inside, Held, Done],
-            Gated => &[Gated, Done],
-            Waiting => &[Waiting, Done],
-            Inside => &[Inside, Done, Backoff, Unwinding, Undoing],
-            Stopping => &[Stopping],
-            Unwinding => &[Unwinding, Backoff, Done],
-            Done => &[Done, Undoing, Undone, Ready, Running, Gated, Waiting, Inside, Held],
-            Undoing => &[Undoing, Undone, Stuck, Done],
-            Undone => &[Undone, Undoing],
-            Stuck => &[Stuck],
-        }),
-        (phase, Told::Cancelled) => To(match phase {
-            Pending => &[Pending],
-            Ready => &[Pending, Done],
-            Held | Backoff | Gated | Waiting => &[Done, Undoing, Undone],
-            Running | Checking | Summing | Stopping => &[Stopping],
-            Inside => &[Inside, Done, Undoing, Undone],
-            Unwinding => &[Unwinding],
-            Done => &[Done, Undoing, Undone, Stuck],
-            Undoing => &[Undoing],
-            Undone => &[Undone],
-            Stuck => &[Stuck],
-        }),
-        (phase, Told::Granted) => To(match phase {
-            Pending => &[Pending, Ready, Running, Held, Gated, Waiting, Inside, Done],
-            Ready => &[Ready, Running, Checking, Summing, Inside, Held, Done, Pending],
-            Undoing => &[Undoing, Stuck, Done],
-            Held => &[Held],
-            Running => &[Running, Stopping],
-            Checking => &[Checking, Stopping],
-            Summing => &[Summing, Stopping],
-            Backoff => &[Backoff, Done],
-            Gated => &[Gated, Done],
-            Waiting => &[Waiting, Done],
-            Inside => &[Inside, Done, Backoff, Unwinding],
-            Stopping => &[Stopping],
-            Unwinding => &[Unwinding, Backoff, Done],
-            Done => &[Done, Undoing, Stuck, Ready, Running, Gated, Waiting, Inside, Held],
-            Undone => &[Undone, Undoing],
-            Stuck => &[Stuck],
-        }),
-        (phase, Told::Recovered) => To(match phase {
-            Running | Checking | Summing => {
-                &[Ready, Running, Checking, Summing, Held, Done, Pending, Undoing]
-            }
-            Stopping => &[Done, Undoing, Undone, Stuck],
-            Undoing => &[Undoing, Stuck, Done],
-            Pending => &[Pending, Ready, Running, Held, Gated, Waiting, Inside, Done],
-            Ready => &[Ready, Running, Checking, Summing, Inside, Held, Done, Pending],
-            Held => &[Held, Done],
-            Backoff => &[Backoff, Done],
-            Gated => &[Gated, Done],
-            Waiting => &[Waiting, Done],
-            Inside => &[Inside, Done, Backoff, Unwinding, Undoing],
-            Unwinding => &[Unwinding, Backoff, Done],
-            Done => &[Done, Undoing, Undone, Stuck, Ready, Running, Gated, Waiting, Inside, Held],
-            Undone => &[Undone, Undoing],
-            Stuck => &[Stuck],
-        }),
+        // A run that is cancelled stops what works and ends what waits.
+        (Pending, Told::Cancelled) => To(&[Pending]),
+        (Ready, Told::Cancelled) => To(&[Pending, Done]),
+        (Held | Backoff | Gated | Waiting, Told::Cancelled) => To(&[Done]),
+        (Running | Checking | Summing | Stopping, Told::Cancelled) => To(&[Stopping]),
+        (Inside, Told::Cancelled) => To(&[Inside, Done]),
+        (Unwinding, Told::Cancelled) => To(&[Unwinding, Done]),
+        (Done, Told::Cancelled) => To(&[Done, Undoing]),
+        (Undoing, Told::Cancelled) => To(&[Undoing, Stuck, Done]),
+        (Undone, Told::Cancelled) => To(&[Undone, Undoing]),
+        (Stuck, Told::Cancelled) => To(&[Stuck]),
+
+        // After a crash nothing is in flight.
+        (Running, Told::Recovered) => To(&[Ready, Held, Backoff, Done, Stopping]),
+        (Checking | Summing, Told::Recovered) => To(&[Ready, Held, Stopping]),
+        (Stopping, Told::Recovered) => To(&[Done]),
+
+        // What time and workers move, and what follows from that.
+        (Pending, Told::Woken | Told::Granted | Told::Recovered) => {
+            To(&[Pending, Ready, Held, Gated, Waiting, Done])
+        }
+        (Ready, Told::Woken | Told::Granted | Told::Recovered) => {
+            To(&[Ready, Running, Checking, Summing, Inside, Held, Pending, Done])
+        }
+        (Held, Told::Woken) => To(&[Held, Ready, Done]),
+        (Backoff, Told::Woken) => To(&[Backoff, Ready, Done]),
+        (Held, Told::Granted | Told::Recovered) => To(&[Held, Done]),
+        (Backoff, Told::Granted | Told::Recovered) => To(&[Backoff, Done]),
+        (Gated, Told::Woken | Told::Granted | Told::Recovered) => To(&[Gated, Done]),
+        (Waiting, Told::Woken | Told::Granted | Told::Recovered) => To(&[Waiting, Done]),
+        (Running, Told::Woken | Told::Granted) => To(&[Running, Stopping]),
+        (Checking, Told::Woken | Told::Granted) => To(&[Checking, Stopping]),
+        (Summing, Told::Woken | Told::Granted) => To(&[Summing, Stopping]),
+        (Stopping, Told::Woken | Told::Granted) => To(&[Stopping]),
+        (Inside, Told::Woken | Told::Granted | Told::Recovered) => To(&[Inside, Backoff, Unwinding, Done]),
+        (Unwinding, Told::Woken | Told::Granted | Told::Recovered) => To(&[Unwinding, Done]),
+        (Done, Told::Woken | Told::Granted | Told::Recovered) => {
+            To(&[Done, Ready, Held, Gated, Waiting, Undoing])
+        }
+        (Undoing, Told::Woken | Told::Granted | Told::Recovered) => To(&[Undoing, Stuck, Done]),
+        (Undone, Told::Woken | Told::Granted | Told::Recovered) => To(&[Undone, Undoing]),
+        (Stuck, Told::Woken | Told::Granted | Told::Recovered) => To(&[Stuck, Undoing]),
+    }
+}
+
+/// What can be said to a run, without what it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    Start,
+    Recover,
+    Capacity,
+    Finished,
+    Decide,
+    Signal,
+    Hold,
+    Wake,
+    Cancel,
+    Published,
+    RetryUndo,
+    Break,
+}
+
+impl Asked {
+    pub const ALL: [Asked; 12] = [
+        Asked::Start,
+        Asked::Recover,
+        Asked::Capacity,
+        Asked::Finished,
+        Asked::Decide,
+        Asked::Signal,
+        Asked::Hold,
+        Asked::Wake,
+        Asked::Cancel,
+        Asked::Published,
+        Asked::RetryUndo,
+        Asked::Break,
+    ];
+
+    pub fn of(input: &Input) -> Asked {
+        match input {
+            Input::Start(_) => Asked::Start,
+            Input::Recover => Asked::Recover,
+            Input::Capacity => Asked::Capacity,
+            Input::Finished { .. } => Asked::Finished,
+            Input::Decide { .. } => Asked::Decide,
+            Input::Signal { .. } => Asked::Signal,
+            Input::Hold { .. } => Asked::Hold,
+            Input::Wake => Asked::Wake,
+            Input::Cancel { .. } => Asked::Cancel,
+            Input::Published { .. } => Asked::Published,
+            Input::RetryUndo { .. } => Asked::RetryUndo,
+            Input::Break { .. } => Asked::Break,
+        }
+    }
+}
+
+/// What an input does to a run, by where the run is. `To` without a phase: accepted, or refused because of what it is
+/// about.
+pub fn run_arrow(phase: RunPhase, asked: Asked) -> Arrow {
+    use Arrow::{Refused, To};
+    match (phase, asked) {
+        (RunPhase::Quarantined, _) => Refused,
+        (_, Asked::Break) => To(&[]),
+        (RunPhase::New, Asked::Start) => To(&[]),
+        (RunPhase::New, _) => Refused,
+        (_, Asked::Start) => Refused,
+        (_, Asked::Recover | Asked::Capacity | Asked::Wake) => To(&[]),
+        (RunPhase::Going, Asked::RetryUndo) => Refused,
+        (RunPhase::Going, _) => To(&[]),
+        (RunPhase::Decided, Asked::Published) => To(&[]),
+        (RunPhase::Closed, Asked::RetryUndo) => To(&[]),
+        (RunPhase::Decided | RunPhase::Closed, _) => Refused,
     }
 }
