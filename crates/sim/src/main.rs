@@ -31,6 +31,7 @@ fn main() {
     let mut seed = first;
     while begin.elapsed() < Duration::from_secs(seconds) {
         for _ in 0..100 {
+            if std::env::var_os("SIM_TRACE").is_some() { eprintln!("{seed}"); }
             let finished = simulate::run(seed);
             runs += 1;
             events += finished.events;

@@ -323,6 +323,9 @@ impl World {
 
     fn pump_on(&mut self) {
         while self.violation.is_none() {
+            if self.moves.len() > MOST as usize {
+                self.violation = Some("I7: the run does not come to rest".to_owned());
+            }
             if self.appending {
                 return;
             }

@@ -111,6 +111,9 @@ impl Fold<'_> {
                 self.state.quarantine = Some(message.clone());
                 self.state.deadlines.clear();
                 self.state.in_flight.clear();
+                self.state.ready.clear();
+                self.state.entering.clear();
+                self.state.undoable.clear();
                 self.state.commands = super::Commands::default();
             }
         }
@@ -462,8 +465,7 @@ impl Fold<'_> {
 
     fn step_ended(&mut self, event: &Event) {
         let Event::StepEnded { at, outcome, output, summary, error, effect, route } = event else { return };
-        let over = error.as_ref().is_some_and(|error| error.code.as_deref() == Some(super::code::MAX_STEPS));
-        let counts = !over && !matches!(outcome, Outcome::Skipped(_));
+        let counts = !matches!(outcome, Outcome::Skipped(_));
         self.arrive(*at, counts);
         self.clear_step(*at);
         self.free_slot(*at);

@@ -132,8 +132,7 @@ impl<'a> Decision<'a> {
         }
         let message = format!("the run has {} events, and {} is the most", self.state.events, limits::EVENTS);
         let error = Error::new(ErrorClass::NonRetryable, code::TOO_MANY_EVENTS, message);
-        let undo = self.entry(InstanceIx::ROOT).scope.undo.on_timeout;
-        self.halt(InstanceIx::ROOT, Halt::Limit { error }, undo);
+        self.break_off(InstanceIx::ROOT, error);
         self.settle();
     }
 

@@ -400,7 +400,6 @@ impl RunState {
     pub fn is_waiting(&self) -> bool {
         let open = [Phase::Gated, Phase::Waiting, Phase::Held];
         let moving = [
-            Phase::Ready,
             Phase::Running,
             Phase::Checking,
             Phase::Summing,
@@ -412,6 +411,7 @@ impl RunState {
         self.phase == RunPhase::Going
             && open.iter().any(|phase| self.count(*phase) > 0)
             && moving.iter().all(|phase| self.count(*phase) == 0)
+            && !self.wants_workers()
     }
 
     /// The canonical status of the run.

@@ -31,6 +31,12 @@ impl Decision<'_> {
         Ok(())
     }
 
+    /// A workflow that broke a limit stops. Undone or not as for a timeout, which is the other way to take too long.
+    pub(in crate::engine) fn break_off(&mut self, home: InstanceIx, error: crate::engine::Error) {
+        let undo = self.entry(home).scope.undo.on_timeout;
+        self.halt(home, Halt::Limit { error }, undo);
+    }
+
     /// An instance starts nothing more, and what is at work in it is stopped or drained.
     pub(in crate::engine) fn halt(&mut self, instance: InstanceIx, why: Halt, undo: bool) {
         if !self.state.instance(instance).is_going() {

@@ -79,7 +79,7 @@ impl Decision<'_> {
         let max = self.entry(home).scope.max_steps;
         if let Some(max) = max.filter(|max| self.state.instance(home).executed >= *max) {
             let message = format!("the workflow may execute {max} steps, and this would be one more");
-            return self.fail_step(at, Error::new(ErrorClass::NonRetryable, code::MAX_STEPS, message));
+            return self.break_off(home, Error::new(ErrorClass::NonRetryable, code::MAX_STEPS, message));
         }
         let step = self.step(at);
         if let Some(when) = &step.when {
