@@ -26,6 +26,8 @@ mod sites;
 mod survey;
 mod types;
 
+pub(crate) use closest::did_you_mean;
+
 pub use check::{Checked, check};
 pub use definition::{Definition, Next, Place, Plan, ScopeEntry, ScopeIx, WorkflowEntry};
 pub use frozen::Frozen;
