@@ -42,7 +42,13 @@ fn check_work(survey: &Survey<'_>, place: Place, prefix: &str, work: &Work, prob
                 let step = survey.definition.scope(seen.scope).step(seen.step);
                 problems_of(step, &takes.artifact, at, problems);
             }
-            Err(unseen) => problems.push(not_there(survey, place, &takes.from, &unseen, at)),
+            Err(Unseen::NoSuchStep) => problems.push_with(ProblemCode::UnknownArtifactSource, || {
+                let known = survey.definition.workflow_of(place.scope).names.keys();
+                let hint = did_you_mean(takes.from.as_str(), known.map(StepId::as_str));
+                let message = format!("there is no step `{}` to take an artifact from", takes.from);
+                Problem::new(ProblemCode::UnknownArtifactSource, at, message).maybe_hint(hint)
+            }),
+            Err(unseen) => problems.push(not_before(&takes.from, &unseen, at)),
         }
     }
 }
@@ -67,13 +73,7 @@ fn check_once<'a>(
     }
 }
 
-fn not_there(survey: &Survey<'_>, place: Place, from: &StepId, unseen: &Unseen, at: At) -> Problem {
-    if *unseen == Unseen::NoSuchStep {
-        let known = survey.definition.workflow_of(place.scope).names.keys();
-        let message = format!("there is no step `{from}` to take an artifact from");
-        return Problem::new(ProblemCode::UnknownArtifactSource, at, message)
-            .maybe_hint(did_you_mean(from.as_str(), known.map(StepId::as_str)));
-    }
+fn not_before(from: &StepId, unseen: &Unseen, at: At) -> Problem {
     let why = match unseen {
         Unseen::InsideEach(each) => format!("runs once for each item of `{each}`"),
         Unseen::SiblingLane => "is in a lane that runs at the same time".to_owned(),
@@ -95,8 +95,10 @@ fn problems_of(step: &Step, artifact: &ArtifactName, at: At, problems: &mut Prob
     };
     if !given.contains(&artifact) {
         let message = format!("`{}` gives no artifact `{artifact}`", step.id);
-        let hint = did_you_mean(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
-        problems.push(Problem::new(ProblemCode::UnknownArtifact, at, message).maybe_hint(hint));
+        problems.push_with(ProblemCode::UnknownArtifact, || {
+            let hint = did_you_mean(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
+            Problem::new(ProblemCode::UnknownArtifact, at, message).maybe_hint(hint)
+        });
     }
 }
 
@@ -117,13 +119,12 @@ fn check_exports(
                 let step = survey.definition.scope(seen.scope).step(seen.step);
                 problems_of(step, &export.artifact, at, problems);
             }
-            Err(_) => {
+            Err(_) => problems.push_with(ProblemCode::UnknownExportSource, || {
                 let known = survey.definition.workflow_of(*called).names.keys();
                 let hint = did_you_mean(export.from.as_str(), known.map(StepId::as_str));
                 let message = format!("`{}` has no step `{}` to export from", call.workflow, export.from);
-                let problem = Problem::new(ProblemCode::UnknownExportSource, at, message);
-                problems.push(problem.maybe_hint(hint));
-            }
+                Problem::new(ProblemCode::UnknownExportSource, at, message).maybe_hint(hint)
+            }),
         }
     }
 }
