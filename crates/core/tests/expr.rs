@@ -5,6 +5,9 @@
 //! [`eval_words`] put it. In type tables (`surface:ty`) the values are schemas, and the result is the type and
 //! what was found.
 
+// Helpers outside of test functions are tests too, which clippy cannot tell in this folder.
+#![allow(clippy::unwrap_used)]
+
 #[path = "expr/bounds.rs"]
 mod bounds;
 #[path = "expr/built.rs"]

@@ -15,7 +15,7 @@ use super::ast::{Expr, Node, Part, Root};
 use super::bounds::MAX_SOURCE;
 use super::error::{ParseError, ParseErrorKind};
 use super::lex::{Lexer, starts_name};
-use super::names::{incomplete, reference, step, unknown};
+use super::names::{nowhere, reference, step, unknown};
 use super::parse::{self, Dialect};
 use super::span::Span;
 use super::template::OPEN;
@@ -36,8 +36,9 @@ pub fn condition(text: &str) -> Result<Expr, ParseError> {
 
 /// Reads a step's `inputs`, a `result`, or any part of them.
 ///
-/// A string that starts with `$` is one path, and one that starts with `$$` is text with one `$` less. An object
-/// of exactly `kind: literal` and `value` stands for that value untouched. All else is literal, `${{` included.
+/// A string that starts with `$` is one path, and one that starts with `$$` is text with one `$` less. An
+/// object of exactly `kind: literal` and `value` stands for that value untouched. All else is literal, `${{`
+/// included.
 pub fn value(value: &Value) -> Result<Expr, ParseError> {
     Reader { string: &string, verbatim, guards_keys: false }.read(value)
 }
@@ -82,11 +83,11 @@ fn resolve(path: &Path, span: Span) -> Result<Node, ParseError> {
     match (path.first.text.as_str(), path.nth(0)) {
         ("input", _) => Ok(reference(Root::Input, path, 0, span)),
         ("workflow", Some("inputs")) => Ok(reference(Root::Input, path, 1, span)),
-        ("workflow", _) => Err(incomplete(path, "write `$workflow.inputs` and a name", span)),
+        ("workflow", _) => Err(nowhere(path, "write `$workflow.inputs` and a name", span)),
         ("item", _) => Ok(reference(Root::Item, path, 0, span)),
         ("index", None) => Ok(reference(Root::Index, path, 0, span)),
-        ("index", Some(_)) => Err(incomplete(path, "`$index` is a number and has no fields", span)),
-        ("steps", None) => Err(incomplete(path, "write `$steps.`, a step's id and a name", span)),
+        ("index", Some(_)) => Err(nowhere(path, "`$index` is a number and has no fields", span)),
+        ("steps", None) => Err(nowhere(path, "write `$steps.`, a step's id and a name", span)),
         ("steps", Some(_)) => Ok(step_output(path, span)),
         _ => Err(unknown(path, NAMESPACES)),
     }

@@ -1,8 +1,10 @@
-//! Owns what can be wrong with an expression's text, in words for whoever wrote it. Knows no files and no lines.
+//! Owns what can be wrong with an expression's text, in words for whoever wrote it. Knows no files and no
+//! lines.
 
 use thiserror::Error;
 
 use super::bounds::{MAX_SOURCE, MAX_TEXT};
+use super::closest::did_you_mean;
 use super::pointer;
 use super::shape::ShapeError;
 use super::span::Span;
@@ -42,15 +44,15 @@ pub enum ParseErrorKind {
     Empty,
     #[error("the key `{0}` has an expression in it")]
     ExpressionInKey(String),
-    #[error("unknown {sort} `{name}`{}; {sort}s are {}", closest_words(.closest), list(.legal))]
+    #[error("unknown {sort} `{name}`; {sort}s are {}{}", .legal.join(", "), did_you_mean(*.closest))]
     UnknownName {
         sort: &'static str,
         name: String,
         closest: Option<&'static str>,
         legal: &'static [&'static str],
     },
-    #[error("`{path}` is not complete: {wants}")]
-    IncompletePath { path: String, wants: &'static str },
+    #[error("`{path}` leads nowhere: {why}")]
+    BadPath { path: String, why: &'static str },
     #[error("`{0}` only means something inside a fan-out")]
     OutsideFanOut(String),
     #[error("`{sign}` cannot be chained")]
@@ -68,7 +70,7 @@ pub enum Missing {
     Indexing,
     #[error("there is no arithmetic")]
     Arithmetic,
-    #[error("a call's result has no fields to read")]
+    #[error("what a call or brackets give has no fields to read")]
     CallMember,
     #[error("there are no functions here")]
     Functions,
@@ -138,11 +140,8 @@ impl Missing {
     fn hint(self) -> &'static str {
         match self {
             Missing::Indexing => "have the step give the element as an output of its own",
-            Missing::Arithmetic => {
-                "work it out in a step of its own; a name may contain `-` but not start with it"
-            }
             Missing::CallMember => "have the step give the field as an output of its own",
-            Missing::Functions => "work it out in a step of its own",
+            Missing::Arithmetic | Missing::Functions => "work it out in a step of its own",
             Missing::Ternary => "use `&&` and `||`, or two steps with conditions",
             Missing::Assignment | Missing::TripleEquals => "compare with `==` or `!=`",
             Missing::BitAnd => "write `&&`",
@@ -152,12 +151,4 @@ impl Missing {
             Missing::Template => "write the expression without it",
         }
     }
-}
-
-fn closest_words(closest: &Option<&'static str>) -> String {
-    closest.map(|name| format!(", did you mean `{name}`?")).unwrap_or_default()
-}
-
-fn list(names: &[&str]) -> String {
-    names.join(", ")
 }

@@ -192,7 +192,7 @@ impl<'a> Checker<'a> {
 fn word(node: &Node) -> Option<&str> {
     match node {
         Node::Literal { value: Value::String(text), .. } => {
-            Some(text.as_str()).filter(|text| text.chars().all(char::is_alphabetic))
+            Some(text.as_str()).filter(|text| !text.is_empty() && text.chars().all(char::is_alphabetic))
         }
         _ => None,
     }
@@ -239,5 +239,5 @@ fn unknown_field<'a>(known: impl Iterator<Item = &'a String>, name: &str) -> Str
     if known.is_empty() {
         return format!("there is no field `{name}`, nor any other");
     }
-    format!("there is no field `{name}`; there are {}", known.join(", "))
+    format!("there is no field `{name}`; there is {}", known.join(", "))
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::ast::{Expr, Node, Part, Root};
 use super::error::ParseError;
-use super::names::{incomplete, reference, step};
+use super::names::{nowhere, reference, step};
 use super::parse::{self, Dialect};
 use super::span::Span;
 use super::template;
@@ -45,7 +45,7 @@ fn resolve(path: &Path, span: Span) -> Result<Node, ParseError> {
     match (path.first.text.as_str(), path.nth(1)) {
         ("payload" | "trigger", _) => Ok(reference(Root::Input, path, 0, span)),
         ("steps", Some("output")) => Ok(step(Part::Output, path, 2, span)),
-        ("steps", _) => Err(incomplete(path, WANTS_OUTPUT, span)),
+        ("steps", _) => Err(nowhere(path, WANTS_OUTPUT, span)),
         (bare, _) => {
             let path = std::iter::once(bare.to_owned()).chain(path.tail(0)).collect();
             Ok(Node::Ref { span, root: Root::Input, path, lenient_outputs: false })

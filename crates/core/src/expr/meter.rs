@@ -37,9 +37,9 @@ impl Meter {
         self.spend(n as u64)
     }
 
-    /// Looking at one value among others.
-    pub fn element(&mut self) -> Result<(), Dry> {
-        self.spend(ELEMENT)
+    /// Looking at this many values.
+    pub fn elements(&mut self, n: usize) -> Result<(), Dry> {
+        self.spend(ELEMENT.saturating_mul(n as u64))
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn unknown(path: &Path, legal: &'static [&'static str]) -> ParseError
     ParseError::new(kind, span)
 }
 
-/// The path stops, or turns off, too early.
-pub(super) fn incomplete(path: &Path, wants: &'static str, span: Span) -> ParseError {
-    ParseError::new(ParseErrorKind::IncompletePath { path: path.text(), wants }, span)
+/// The first name is right, but what follows it is not.
+pub(super) fn nowhere(path: &Path, why: &'static str, span: Span) -> ParseError {
+    ParseError::new(ParseErrorKind::BadPath { path: path.text(), why }, span)
 }

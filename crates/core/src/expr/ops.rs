@@ -1,4 +1,5 @@
-//! Owns what operators mean for values: truth, equality, order. Refuses to convert between types, and to recurse.
+//! Owns what operators mean for values: truth, equality, order. Refuses to convert between types, and to
+//! recurse.
 
 use std::cmp::Ordering;
 
@@ -22,21 +23,25 @@ pub(super) fn truthy(value: &Value) -> bool {
 /// Whether two values are the same: numbers by what they denote, objects in any order of keys.
 pub(super) fn equal(a: &Value, b: &Value, meter: &mut Meter) -> Result<bool, Dry> {
     let mut todo = vec![(a, b)];
+    meter.elements(1)?;
     while let Some(pair) = todo.pop() {
-        meter.element()?;
         let same = match pair {
             (Value::Number(a), Value::Number(b)) => number::compare(a, b) == Ordering::Equal,
             (Value::String(a), Value::String(b)) => {
                 meter.bytes(a.len().min(b.len()))?;
                 a == b
             }
-            (Value::Array(a), Value::Array(b)) => {
-                todo.extend(a.iter().zip(b).take(if a.len() == b.len() { a.len() } else { 0 }));
-                a.len() == b.len()
+            (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+                // Paid for before they are lined up, which takes memory.
+                meter.elements(a.len())?;
+                todo.extend(a.iter().zip(b));
+                true
             }
-            (Value::Object(a), Value::Object(b)) => {
-                a.len() == b.len() && pair_fields(a, b, &mut todo, meter)?
+            (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
+                meter.elements(a.len())?;
+                pair_fields(a, b, &mut todo, meter)?
             }
+            (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => false,
             (a, b) => a == b,
         };
         if !same {

@@ -1,4 +1,5 @@
-//! Owns the grammar: which operators bind tighter, what brackets and calls look like. Leaves names to a dialect.
+//! Owns the grammar: which operators bind tighter, what brackets and calls look like. Leaves names to a
+//! dialect.
 
 use serde_json::Value;
 
@@ -165,9 +166,10 @@ impl Parser<'_> {
             if chained && !self.dialect.chains {
                 return Err(self.error(ParseErrorKind::Chained { sign: by.sign() }));
             }
-            self.advance()?;
+            let sign = self.advance()?.span;
             if equality && self.token.tok == Tok::Other('=') {
-                return Err(self.missing(Missing::TripleEquals));
+                let kind = ParseErrorKind::NotInLanguage(Missing::TripleEquals);
+                return Err(ParseError::new(kind, sign.to(self.token.span)));
             }
             let (mut right, other) = operand(self)?;
             if equality {

@@ -1,4 +1,5 @@
-//! Owns what makes a tree acceptable, wherever it came from: parser, program or JSON. Knows no values' meaning.
+//! Owns what makes a tree acceptable, wherever it came from: parser, program or JSON. Knows no values'
+//! meaning.
 
 use thiserror::Error;
 
@@ -17,7 +18,7 @@ pub enum ShapeError {
     TooManyNodes,
     #[error("more than {MAX_TEXT} bytes of text in one expression")]
     TooLong,
-    #[error("`{function}` takes {takes} argument(s), not {given}")]
+    #[error("`{function}` takes {takes} argument{}, not {given}", if *.takes == 1 { "" } else { "s" })]
     Arity { function: &'static str, takes: usize, given: usize },
     #[error("`and` and `or` join at least two operands")]
     TooFewOperands,

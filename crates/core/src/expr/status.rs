@@ -1,9 +1,10 @@
-//! Owns the words for a stage's status in SWDL expressions, and their other spellings. Knows no state machine.
+//! Owns the words for a stage's status in SWDL expressions, and their other spellings. Knows no state
+//! machine.
 
 use serde_json::Value;
 
 use super::ast::{Node, Part, Root};
-use super::closest::closest;
+use super::closest::{closest, did_you_mean};
 
 const WORDS: &[&str] =
     &["pending", "running", "success", "failed", "skipped", "timed_out", "cancelled", "waiting_for_approval"];
@@ -44,8 +45,8 @@ pub(super) fn remark(left: &Node, right: &Node, written: impl Fn(&Node) -> Optio
     let word = [(left, right), (right, left)].into_iter().find(|(status, _)| is_status(status))?.1;
     let Node::Literal { value: Value::String(meant), .. } = word else { return None };
     if !WORDS.contains(&meant.as_str()) {
-        let near = closest(meant, WORDS).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
-        return Some(format!("`{meant}` is not a status{near}; statuses are {}", WORDS.join(", ")));
+        let near = did_you_mean(closest(meant, WORDS));
+        return Some(format!("`{meant}` is not a status; statuses are {}{near}", WORDS.join(", ")));
     }
     let written = written(word)?;
     let plain = written.trim_matches(['\'', '"']);

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::ast::{Expr, Node, Part, Root};
 use super::error::{ParseError, ParseErrorKind};
-use super::names::{incomplete, reference, step, unknown};
+use super::names::{nowhere, reference, step, unknown};
 use super::parse::Dialect;
 use super::span::Span;
 use super::status;
@@ -46,8 +46,8 @@ fn dialect(scope: Scope) -> Dialect {
 
 /// Reads a string that may have `${{ }}` in it.
 ///
-/// A string that is one `${{ }}`, blanks aside, gives that expression's value with its type; text around it, or
-/// a second one, makes the result a string.
+/// A string that is one `${{ }}`, blanks aside, gives that expression's value with its type; text around it,
+/// or a second one, makes the result a string.
 pub fn template(text: &str, scope: Scope) -> Result<Expr, ParseError> {
     template::parse(text, dialect(scope))
 }
@@ -81,7 +81,7 @@ fn resolve(path: &Path, span: Span) -> Result<Node, ParseError> {
         "workflow" => Root::Workflow,
         "item" => Root::Item,
         "index" if path.rest.is_empty() => Root::Index,
-        "index" => return Err(incomplete(path, "`index` is a number and has no fields", span)),
+        "index" => return Err(nowhere(path, "`index` is a number and has no fields", span)),
         "stages" => return stage(path, span),
         _ => return Err(unknown(path, NAMESPACES)),
     };
@@ -93,8 +93,8 @@ fn stage(path: &Path, span: Span) -> Result<Node, ParseError> {
         (Some("outputs"), _) => Ok(step(Part::Output, path, 2, span)),
         (Some("status"), None) => Ok(step(Part::Status, path, 2, span)),
         (Some("summary"), None) => Ok(step(Part::Summary, path, 2, span)),
-        (Some("status"), _) => Err(incomplete(path, STATUS_HAS_NO_FIELDS, span)),
-        (Some("summary"), _) => Err(incomplete(path, SUMMARY_HAS_NO_FIELDS, span)),
-        _ => Err(incomplete(path, WANTS_PART, span)),
+        (Some("status"), _) => Err(nowhere(path, STATUS_HAS_NO_FIELDS, span)),
+        (Some("summary"), _) => Err(nowhere(path, SUMMARY_HAS_NO_FIELDS, span)),
+        _ => Err(nowhere(path, WANTS_PART, span)),
     }
 }

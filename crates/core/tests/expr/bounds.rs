@@ -101,8 +101,7 @@ fn nodes() {
         (MAX_NODES + 1, Some(ParseErrorKind::Shape(ShapeError::TooManyNodes))),
     ] {
         // The template is a node as well.
-        let text = "${{index}}".repeat(n - 1);
-        let text = text.replace("index", "run");
+        let text = "${{run}}".repeat(n - 1);
         assert_eq!(parse_kind("swdl-template", &text), error, "{n}");
     }
 }
@@ -119,6 +118,10 @@ fn result() {
         let list = json!([1, "x".repeat(size - 6)]);
         assert_eq!(eval_kind("${{ parameters }}", list.clone()), error, "{size}");
         assert_eq!(eval_kind("${{ length(toJSON(parameters)) }}", list), error, "{size}");
+        // {"a\n":["…",1]}
+        let made = parse("aip-value", r#"{"a\n": ["$input", 1]}"#).unwrap();
+        let made = made.eval(&values(json!("x".repeat(size - 14)))).map(|value| value.to_string().len());
+        assert_eq!(made.map_err(|error| error.kind), error.map_or(Ok(size), Err), "{size}");
     }
 }
 
@@ -148,7 +151,7 @@ fn sums_of_results() {
 }
 
 fn nested(depth: usize) -> Value {
-    (0..depth).fold(Value::Null, |inner, _| json!([inner]))
+    (0..depth).fold(Value::Null, |inner, _| Value::Array(vec![inner]))
 }
 
 #[test]
@@ -175,7 +178,6 @@ fn fuel() {
         let text = "x".repeat(usize::try_from(cost).unwrap() - 1);
         assert_eq!(eval_kind("${{ contains(parameters, 'y') }}", json!(text)), error, "{cost}");
     }
-    // Three nodes and the pair itself are left after this many elements.
     let fitting = usize::try_from(spare).unwrap() / 16;
     for (n, error) in [(fitting - 1, None), (fitting, None), (fitting + 1, Some(EvalErrorKind::OutOfFuel))] {
         assert_eq!(eval_kind("${{ contains(parameters, 1) }}", json!(vec![0; n])), error, "{n}");

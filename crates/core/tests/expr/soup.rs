@@ -160,7 +160,7 @@ fn grown(dice: &mut Dice, depth: usize) -> String {
     if depth == 0 {
         return dice.pick(leaf).to_owned();
     }
-    let mut inner = |dice: &mut Dice| grown(dice, depth - 1);
+    let inner = |dice: &mut Dice| grown(dice, depth - 1);
     match dice.roll(9) {
         0 => format!("!({})", inner(dice)),
         1 => format!("({}) && ({})", inner(dice), inner(dice)),
