@@ -1,5 +1,8 @@
 //! What is said about a workflow before it runs: one test for each rule, named after it.
 
+// Helpers are not marked as tests, and an unwrap in them is one all the same.
+#![allow(clippy::unwrap_used)]
+
 #[path = "plan/advice.rs"]
 mod advice;
 #[path = "plan/artifacts.rs"]

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Hash, Problem, advice, artifacts, contracts, cost,
+    Hash, Problem, advice, artifacts, calls, contracts, cost,
     definition::Definition,
     frozen,
     library::{Library, gather},
@@ -46,6 +46,7 @@ fn freeze(
     order::check(&survey, problems);
     numbers::check(&survey, problems);
     contracts::check(&survey, problems);
+    calls::check(&survey, problems);
     artifacts::check(&survey, problems);
     references::check(&survey, problems);
     advice::check(&survey, problems);

@@ -7,6 +7,7 @@
 mod advice;
 mod artifacts;
 mod bind;
+mod calls;
 mod check;
 mod closest;
 mod contracts;

@@ -5,7 +5,7 @@ use super::{
     contracts::{Says, is_unknown_parameter, names, says},
     problem::{At, Problem, ProblemCode, Problems},
     sites::{Site, sites},
-    survey::{Place, Seen, Survey, Unseen},
+    survey::{Seen, Spot, Survey, Unseen},
     types,
 };
 use crate::{
@@ -53,7 +53,7 @@ impl<'a> SiteCheck<'a> {
         match read.root {
             Root::Input => self.check_input(read),
             Root::Step { id, part } => self.check_step(read, id, *part),
-            Root::Item | Root::Index if !self.survey.has_item(self.site.place.scope) => {
+            Root::Item | Root::Index if !self.survey.has_item(self.site.spot.scope) => {
                 let message = "there is no item here: only steps inside an each have one";
                 self.push(read, ProblemCode::NoItem, |problem| problem, message.to_owned());
             }
@@ -62,7 +62,7 @@ impl<'a> SiteCheck<'a> {
     }
 
     fn check_input(&mut self, read: &Read<'_>) {
-        let schema = &self.survey.definition.workflow_of(self.site.place.scope).workflow.inputs;
+        let schema = &self.survey.definition.workflow_of(self.site.spot.scope).workflow.inputs;
         let Some(name) = read.path.first() else { return };
         if is_unknown_parameter(schema, name) {
             let message = format!("there is no parameter `{name}`");
@@ -72,7 +72,7 @@ impl<'a> SiteCheck<'a> {
     }
 
     fn check_step(&mut self, read: &Read<'_>, id: &str, part: Part) {
-        match self.survey.see(self.site.place, id) {
+        match self.survey.see(self.site.spot, id) {
             Ok(seen) => {
                 self.remark(read, seen);
                 if part == Part::Output {
@@ -99,8 +99,8 @@ impl<'a> SiteCheck<'a> {
                 format!("`{id}` runs once for each item of `{each}`, and none of them is meant here"),
             ),
         };
-        let (survey, place) = (self.survey, self.site.place);
-        let hint = |problem: Problem| problem.maybe_hint(unseen_hint(survey, place, id, unseen));
+        let (survey, spot) = (self.survey, self.site.spot);
+        let hint = |problem: Problem| problem.maybe_hint(unseen_hint(survey, spot, id, unseen));
         self.push(read, code, hint, message);
     }
 
@@ -143,15 +143,15 @@ impl<'a> SiteCheck<'a> {
     }
 }
 
-fn unseen_hint(survey: &Survey<'_>, place: Place, id: &str, unseen: &Unseen) -> Option<String> {
+fn unseen_hint(survey: &Survey<'_>, spot: Spot, id: &str, unseen: &Unseen) -> Option<String> {
     match unseen {
         Unseen::NoSuchStep => {
-            let known = &survey.definition.workflow_of(place.scope).names;
+            let known = &survey.definition.workflow_of(spot.scope).names;
             did_you_mean(id, known.keys().map(StepId::as_str))
         }
         Unseen::NotBefore => {
-            let entry = survey.definition.scope(place.scope);
-            let step = entry.step(place.step?);
+            let entry = survey.definition.scope(spot.scope);
+            let step = entry.step(spot.step?);
             let can_wait = entry.by_id.contains_key(id) && !entry.is_routed();
             can_wait.then(|| format!("let `{}` wait for it", step.id))
         }
@@ -164,7 +164,7 @@ fn unseen_hint(survey: &Survey<'_>, place: Place, id: &str, unseen: &Unseen) -> 
 /// Where in a site: spans only mean something in the outermost text.
 pub(super) fn at(survey: &Survey<'_>, site: &Site<'_>, pointer: &str, span: Span) -> At {
     let field = format!("{}{}", site.field, pointer.replace('/', "."));
-    At { span: (span != Span::default()).then_some(span), ..survey.at_place(site.place, &field) }
+    At { span: (span != Span::default()).then_some(span), ..survey.at_spot(site.spot, &field) }
 }
 
 fn nearest(name: &str, schema: &Schema) -> Option<String> {

@@ -153,3 +153,17 @@ fn many_empty_lanes_are_only_many_problems() {
     assert!(matches!(&step.kind, Kind::Parallel(Parallel { lanes }) if lanes.len() == 20_000));
     assert!(has(routed(vec![step]), ProblemCode::EmptyScope));
 }
+
+/// Ten steps before each are waited for and read, over a thousand levels.
+#[test]
+fn ten_thousand_steps_and_a_hundred_thousand_edges_are_checked() {
+    let steps = (0..limits::STEPS).map(|i| {
+        let before: Vec<String> = (i.saturating_sub(10)..i).map(|j| format!("s{j}")).collect();
+        let names: Vec<&str> = before.iter().map(String::as_str).collect();
+        let step = after(&format!("s{i}"), &names);
+        before.iter().fold(step, |step, name| reading(step, &format!("$steps.{name}.x")))
+    });
+    let definition = fine_but(graph(steps.collect()), &[ProblemCode::ManySteps, ProblemCode::ManyEdges]);
+    assert_eq!(definition.batches(ScopeIx(0)).len(), limits::STEPS);
+    assert!(definition.bind(serde_json::json!({})).is_ok());
+}

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use serde_json::json;
 use skein_core::{
     ids::WorkflowId,
     ir::Workflow,
@@ -90,4 +91,26 @@ fn a_workflow_that_is_called_twice_is_there_once() {
     assert_eq!(definition.scopes.len(), 2);
     let root = definition.scope(definition.root().root);
     assert_eq!(root.inner(0, 0), root.inner(1, 0));
+}
+
+#[test]
+fn a_call_gives_what_the_called_workflow_needs() {
+    let schema = json!({
+        "properties": {"url": {}, "depth": {"default": 1}},
+        "required": ["url", "depth"],
+        "additionalProperties": false,
+    });
+    let others = library(vec![("child", inputs(schema, graph(vec![work("a")])))]);
+    let giving = |name: &str| {
+        let step = reading(call("c", "child"), "x").with(|step| step.inputs[0].name = name.into());
+        said(check(graph(vec![step]).into(), &others))
+    };
+    assert!(giving("url").is_empty());
+    assert_eq!(
+        giving("urls"),
+        [
+            "error[missing-parameter] c: inputs.url: `child` needs the parameter `url`",
+            "error[unknown-parameter] c: inputs.urls: `child` has no parameter `urls` (did you mean `url`?)",
+        ]
+    );
 }
