@@ -40,7 +40,7 @@ fn freeze(
     problems: &mut Problems,
 ) -> Option<Definition> {
     let value = frozen::to_value(root, called, problems)?;
-    let definition = Definition::index(Hash::of_json(&value), root, called);
+    let definition = Definition::index(Hash::of_value(&value), root, called);
     let survey = Survey::of(&definition);
     shape::check(&survey, problems);
     order::check(&survey, problems);

@@ -77,7 +77,8 @@ pub(super) fn to_value(
     value
 }
 
-fn depth_is_within(value: &Value, most: usize) -> bool {
+/// Whether arrays and objects nest no deeper, found out without recursion.
+pub(super) fn depth_is_within(value: &Value, most: usize) -> bool {
     let mut todo = vec![(value, 0)];
     while let Some((value, depth)) = todo.pop() {
         if depth > most {

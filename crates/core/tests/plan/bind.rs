@@ -75,6 +75,17 @@ fn parameters_have_a_size() {
 }
 
 #[test]
+fn parameters_have_a_depth() {
+    let most = skein_core::expr::bounds::MAX_VALUE_DEPTH;
+    let of = |depth: usize| {
+        let value = (1..depth).fold(json!([]), |value, _| json!([value]));
+        definition(json!({})).bind(json!({"x": value})).is_ok()
+    };
+    assert!(of(most - 1));
+    assert!(!of(most + 1));
+}
+
+#[test]
 fn the_hash_is_of_workflow_and_parameters() {
     let of = |value: Value| definition(json!({})).bind(value).unwrap().hash;
     assert_eq!(of(json!({"a": 1, "b": 2})), of(json!({"b": 2, "a": 1})));
