@@ -18,12 +18,8 @@ impl Hash {
 
     /// The hash of what something is as JSON, whatever the order of its keys.
     pub fn of_json<T: Serialize>(value: &T) -> Hash {
-        Hash::of_value(&serde_json::to_value(value).expect("what is hashed serialises to JSON"))
-    }
-
-    /// The same of JSON, which is not copied: a definition can be large.
-    pub fn of_value(value: &Value) -> Hash {
-        Hash::of(canonical_json(value).as_bytes())
+        let value = serde_json::to_value(value).expect("what is hashed serialises to JSON");
+        Hash::of(canonical_json(&value).as_bytes())
     }
 
     /// The hash of this one and what follows it.

@@ -1,3 +1,5 @@
+//! What a person should know and may well have meant.
+
 use serde_json::json;
 use skein_core::{
     expr::Expr,

@@ -1,3 +1,5 @@
+//! Artifacts that are taken, given and exported.
+
 use skein_core::ir::{ArtifactIn, ArtifactOut, Export, Kind, Step};
 
 use super::support::*;

@@ -95,6 +95,15 @@ fn what_could_not_be_read_back_is_too_deep() {
     assert!(!has(labelled(value.clone()), ProblemCode::TooDeep));
     (0..10).for_each(|_| value = serde_json::json!([value]));
     assert!(has(labelled(value), ProblemCode::TooDeep));
+    let step_label = |depth: usize| {
+        let value = (1..depth).fold(serde_json::json!([]), |value, _| serde_json::json!([value]));
+        graph(vec![work("a").with(|step| drop(step.labels.insert("x".into(), value)))])
+    };
+    let deepest = (1..130).rev().find(|depth| !has(step_label(*depth), ProblemCode::TooDeep)).unwrap();
+    let others = library(vec![("child", step_label(deepest))]);
+    let definition = check(graph(vec![call("c", "child")]).into(), &others).definition.unwrap();
+    let json = serde_json::to_string(&definition.frozen()).unwrap();
+    assert!(skein_core::plan::Definition::from_frozen_json(&json).definition.is_some(), "at {deepest}");
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! The parameters of a run, and definitions that were stored.
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};

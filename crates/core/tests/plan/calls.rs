@@ -1,3 +1,5 @@
+//! Calls: unknown, recursive, too deep, and what they give.
+
 use std::sync::Arc;
 
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Numbers at the edges of their ranges.
+
 use skein_core::{
     ir::{Backoff, Check, ErrorClass, Kind, Retry, RunRetry, Step, Worker},
     limits,

@@ -1,3 +1,5 @@
+//! Dependencies, routes, cycles and what cannot be reached.
+
 use skein_core::{
     ir::{Shape, Workflow},
     plan::{ProblemCode, ScopeIx},

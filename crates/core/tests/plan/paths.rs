@@ -1,3 +1,5 @@
+//! Batches and critical paths.
+
 use skein_core::{
     plan::{Path, ScopeIx, check},
     time::Millis,

@@ -1,3 +1,5 @@
+//! What expressions name, and whether it can have happened by then.
+
 use serde_json::json;
 use skein_core::{
     expr::{Expr, Root},

@@ -1,3 +1,5 @@
+//! Names, fields and kinds that do not fit.
+
 use skein_core::{
     ir::{Backoff, GateTimeout, Kind, RunRetry, WaitTimeout},
     plan::ProblemCode,
