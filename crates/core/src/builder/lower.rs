@@ -29,6 +29,7 @@ pub(super) fn lower(definition: &WorkflowDefinition, problems: &mut Vec<Problem>
         problems.push(bad_name(At::field("id"), &definition.id));
     }
     let undos = Undos::of(&definition.steps);
+    undos.check(problems);
     let mut lower = Lower { undos, definition, problems, broken: id.is_err() };
     let scope = lower.root();
     if lower.broken {
@@ -220,33 +221,12 @@ impl<'a> Lower<'a> {
         bindings
     }
 
+    /// None also when it cannot be undone so; that is said of all steps at once.
     fn undo(&mut self, step: &StepDefinition) -> Option<Box<Undo>> {
-        let name = step.compensation.as_deref()?;
-        let refuse = |problems: &mut Vec<Problem>, message: String| {
-            problems.push(Problem::new(ProblemCode::BadUndo, at(step, "compensation"), message));
-            None
-        };
-        let Some(undo) = self.undos.get(name) else {
-            let known = self.undos.names().collect::<Vec<_>>().join(", ");
-            return refuse(
-                self.problems,
-                format!("there is no step `{name}` to undo with; there are {known}"),
-            );
-        };
-        if name == step.id {
-            return refuse(self.problems, format!("`{name}` cannot undo itself"));
-        }
-        let StepKind::Tool(tool) = &undo.kind else {
-            return refuse(
-                self.problems,
-                format!("`{name}` is a {} step; only a tool step can undo", undo.kind),
-            );
-        };
-        if undo.compensation.is_some() {
-            return refuse(self.problems, format!("`{name}` undoes, and cannot be undone itself"));
-        }
+        let undo = self.undos.get(step.compensation.as_deref()?)?;
+        let StepKind::Tool(tool) = &undo.kind else { return None };
         Some(Box::new(Undo {
-            id: self.id(at(undo, "id"), name)?,
+            id: self.id(at(undo, "id"), &undo.id)?,
             work: lower_kind::work(tool),
             inputs: self.bindings(undo),
             timeout: Some(undo.timeout_ms.map_or(aip15::TOOL_TIMEOUT, Millis)),

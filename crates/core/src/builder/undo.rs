@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     StepDefinition, StepHandle, StepKind, aip15,
     kinds::{ApprovalStep, BranchStep, OnTimeout, SuspendStep},
+    lower::at,
 };
+use crate::plan::{Problem, ProblemCode, did_you_mean};
 
 /// Every step of a workflow by name, and which of them undo others.
 #[derive(Debug)]
@@ -37,8 +39,31 @@ impl<'a> Undos<'a> {
         self.steps.get(id).copied()
     }
 
-    pub fn names(&self) -> impl Iterator<Item = &'a str> + use<'a, '_> {
-        self.steps.keys().copied()
+    /// Says which compensations cannot be, of steps that leave their list as well.
+    pub fn check(&self, problems: &mut Vec<Problem>) {
+        for step in self.steps.values() {
+            let Some(name) = &step.compensation else { continue };
+            if let Err(message) = self.can_undo(step, name) {
+                let known = self.steps.keys().copied();
+                let hint = if self.get(name).is_none() { did_you_mean(name, known) } else { None };
+                let problem = Problem::new(ProblemCode::BadUndo, at(step, "compensation"), message);
+                problems.push(problem.maybe_hint(hint));
+            }
+        }
+    }
+
+    fn can_undo(&self, step: &StepDefinition, name: &str) -> Result<(), String> {
+        let undo = self.get(name).ok_or_else(|| format!("there is no step `{name}` to undo with"))?;
+        if name == step.id {
+            return Err(format!("`{name}` cannot undo itself"));
+        }
+        if !matches!(undo.kind, StepKind::Tool(_)) {
+            return Err(format!("`{name}` is a step of kind {}, and only tools can undo", undo.kind));
+        }
+        if undo.compensation.is_some() {
+            return Err(format!("`{name}` undoes, and cannot be undone itself"));
+        }
+        Ok(())
     }
 
     /// Whether some step names it as its compensation.

@@ -214,7 +214,7 @@ impl WorkflowHandle {
     fn of_kind(mut self, wanted: &str, step: StepHandle) -> WorkflowHandle {
         let kind = step.definition().kind.word();
         if kind != wanted {
-            let message = format!("`{}` was added as a {wanted} step, but is a {kind} step", step.id());
+            let message = format!("`{}` was added with `{wanted}`, but is a step of kind {kind}", step.id());
             let at = At { step: StepId::new(step.id()).ok(), ..At::field("kind") };
             let problem = Problem::new(ProblemCode::WrongKind, at, message);
             self.problems.push(problem.hint(format!("add it with `{}`", method(kind))));
@@ -238,7 +238,7 @@ impl WorkflowHandle {
     /// assert_eq!(
     ///     lines,
     ///     [
-    ///         "error[wrong-kind] build: kind: `build` was added as a branch step, but is a tool step \
+    ///         "error[wrong-kind] build: kind: `build` was added with `branch`, but is a step of kind tool \
     ///          (add it with `step`)",
     ///         "error[unknown-target] build: next: there is no step `publish`",
     ///         "error[unknown-step] build: inputs.of: there is no step `chekout` (did you mean `checkout`?)",

@@ -9,9 +9,11 @@ use super::{
     closest::did_you_mean,
     contracts::{is_unknown_parameter, names},
     definition::{Definition, Plan},
+    frozen::depth_is_within,
     problem::{At, Problem, ProblemCode},
 };
 use crate::{
+    expr::bounds::MAX_VALUE_DEPTH,
     ir::{Schema, SchemaError},
     limits,
 };
@@ -23,6 +25,11 @@ impl Definition {
             Value::Null => Value::Object(serde_json::Map::new()),
             given => given,
         };
+        // Before anything that would recurse over it.
+        if !depth_is_within(&parameters, MAX_VALUE_DEPTH) {
+            let message = format!("parameters nest at most {MAX_VALUE_DEPTH} levels deep");
+            return Err(vec![Problem::new(ProblemCode::BadParameter, At::field("parameters"), message)]);
+        }
         let schema = &self.root().workflow.inputs;
         schema.fill(&mut parameters);
         let problems = check(schema, &parameters);
