@@ -100,10 +100,11 @@ impl<'a> Eval<'a> {
                     doing.over(End::with(output))
                 }
                 Then::Over(visit) => {
-                    frame.steps.borrow_mut()[step as usize].attempts += match &visit {
-                        Visit::Ended(_) => 0,
-                        Visit::Waiting | Visit::Cancels(_) => doing.started,
-                    };
+                    if !matches!(visit, Visit::Ended(_)) {
+                        let known = &mut frame.steps.borrow_mut()[step as usize];
+                        known.attempts += doing.started;
+                        known.iterations = doing.iteration;
+                    }
                     return Ok(visit);
                 }
             };
