@@ -1,1 +1,148 @@
+//! The recursive reference: what must come of a run when timing does not matter.
+//!
+//! Owns a direct evaluation of a plan by recursion over its scopes, written from `docs/design/semantics.md` and from
+//! nothing else. Knows no events, no state machine, no clock. Where the result depends on timing, or the rules do not
+//! say what it is, it gives up with a [`Race`] instead of guessing; for those runs there is the
+//! [`acceptor`](crate::acceptor).
+//!
+//! The world of such a run interrupts nothing, cancels nothing, sends no stray signals and answers as
+//! [`Outcomes`] says.
 
+mod composite;
+mod env;
+mod frame;
+mod graph;
+mod routed;
+mod undo;
+mod waits;
+mod whole;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::{cell::Cell, collections::BTreeMap};
+
+use serde_json::Value;
+use skein_core::{
+    engine::Cost,
+    ir::{ErrorClass, RunStatus, StepStatus},
+    plan::Plan,
+    time::Millis,
+};
+
+use crate::outcome::Outcomes;
+
+/// A timeout of at least this length is taken to be never due.
+pub const NEVER_DUE: Millis = Millis::hours(100);
+
+/// Stands for a value that the rules leave open; [`matches`] accepts anything in its place.
+pub const ANYTHING: &str = "\u{1}anything";
+
+/// Why there is no one result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Race(pub &'static str);
+
+/// What must come of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected {
+    pub status: RunStatus,
+    /// Of a run that succeeded.
+    pub output: Value,
+    pub degraded: bool,
+    /// By shown path, such as `each[3]/child`.
+    pub steps: BTreeMap<String, ExpectedStep>,
+    /// The shown paths of what was undone, in order.
+    pub undone: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpectedStep {
+    pub status: StepStatus,
+    /// A status that would be as good, where the rules leave a choice.
+    pub or: Option<StepStatus>,
+    pub output: Value,
+    /// Starts of main, over all visits; of a composite, its tries.
+    pub attempts: u32,
+    /// The last iteration of the last visit; 0 for what has none.
+    pub iterations: u32,
+    pub visits: u32,
+}
+
+impl ExpectedStep {
+    pub fn accepts(&self, status: StepStatus) -> bool {
+        self.status == status || self.or == Some(status)
+    }
+}
+
+/// What must come of this plan in this world.
+pub fn evaluate(plan: &Plan, world: &dyn Outcomes) -> Result<Expected, Race> {
+    let mut eval = Eval {
+        definition: &plan.definition,
+        world,
+        steps: BTreeMap::new(),
+        undone: Vec::new(),
+        spent: Cost::default(),
+        unclear: Cell::new(false),
+    };
+    eval.run(plan)
+}
+
+/// Whether a value is the expected one, with [`ANYTHING`] standing for all.
+pub fn matches(expected: &Value, actual: &Value) -> bool {
+    match (expected, actual) {
+        (Value::String(text), _) if text == ANYTHING => true,
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| matches(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| matches(a, b)))
+        }
+        _ => expected == actual,
+    }
+}
+
+/// One evaluation.
+struct Eval<'a> {
+    definition: &'a skein_core::plan::Definition,
+    world: &'a dyn Outcomes,
+    steps: BTreeMap<String, ExpectedStep>,
+    undone: Vec<String>,
+    /// What the whole run has spent.
+    spent: Cost,
+    /// An expression read something that the rules leave open.
+    unclear: Cell<bool>,
+}
+
+/// Why something failed. No class: the rules do not say which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Fault {
+    class: Option<ErrorClass>,
+    code: Option<String>,
+}
+
+impl Fault {
+    fn of(class: ErrorClass, code: &str) -> Fault {
+        Fault { class: Some(class), code: Some(code.to_owned()) }
+    }
+
+    fn validation(code: &str) -> Fault {
+        Fault::of(ErrorClass::Validation, code)
+    }
+
+    fn unknown() -> Fault {
+        Fault { class: None, code: None }
+    }
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq)]
+enum Ending {
+    Succeeded,
+    Incomplete,
+    Exhausted,
+    Failed(Fault),
+    Rejected,
+    SkippedByCondition,
+    SkippedByUpstream,
+}

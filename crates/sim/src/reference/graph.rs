@@ -1,0 +1,240 @@
+//! Graphs: steps wait for what they depend on. Steps that are not related may be at work at the same time, so that
+//! whatever depends on their order is a race, unless only one may be at work at once and it never steps back.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use skein_core::ir::{Kind, StepStatus, Then};
+
+use super::{
+    Ending, Eval, Fault, Race,
+    frame::{End, Frame, Instance, Log, Tally, Visit, halts},
+};
+
+/// The evaluation of one graph instance.
+struct Graph<'a> {
+    /// For each step, all that come before it by dependencies.
+    before: Vec<BTreeSet<u32>>,
+    /// Everything so far happened one after another.
+    in_order: bool,
+    /// Whether each step that ended satisfies.
+    ended: Vec<Option<bool>>,
+    arrived: Vec<bool>,
+    waiting: bool,
+    tally: Tally,
+    log: Vec<(u32, Log<'a>)>,
+}
+
+impl Graph<'_> {
+    fn related(&self, a: u32, b: u32) -> bool {
+        a == b || self.before[a as usize].contains(&b) || self.before[b as usize].contains(&a)
+    }
+
+    fn steps(&self) -> u32 {
+        u32::try_from(self.ended.len()).unwrap_or(u32::MAX)
+    }
+
+    fn alone(&self, step: u32) -> bool {
+        (0..self.steps()).all(|other| self.related(step, other))
+    }
+
+    /// Whether something that is not related to this step is still to come or at work.
+    fn others_open(&self, step: u32) -> bool {
+        (0..self.steps()).any(|other| !self.related(step, other) && self.ended[other as usize].is_none())
+    }
+}
+
+impl<'a> Eval<'a> {
+    pub(super) fn graph(&mut self, frame: &Frame<'_, 'a>) -> Result<Instance<'a>, Race> {
+        let entry = frame.entry(self);
+        let before = before(entry);
+        let count = before.len();
+        let mut graph = Graph {
+            before,
+            in_order: false,
+            ended: vec![None; count],
+            arrived: vec![false; count],
+            waiting: false,
+            tally: Tally::default(),
+            log: Vec::new(),
+        };
+        let unslotted = |step: u32| matches!(entry.step(step).kind, Kind::Gate(_) | Kind::Wait(_));
+        graph.in_order = (0..graph.steps())
+            .all(|step| graph.alone(step) || (entry.scope.concurrency == Some(1) && !unslotted(step)));
+        loop {
+            if let Some(stopped) = self.arrivals(frame, &mut graph)? {
+                return Ok(stopped);
+            }
+            let ready = (0..graph.steps()).find(|i| {
+                let i = *i as usize;
+                graph.arrived[i]
+                    && graph.ended[i].is_none()
+                    && frame.steps.borrow()[i].status != StepStatus::Waiting
+            });
+            let Some(step) = ready else { break };
+            if let Some(stopped) = self.one(frame, &mut graph, step)? {
+                return Ok(stopped);
+            }
+        }
+        if graph.waiting {
+            return Ok(Instance::Waiting);
+        }
+        let log = order(&mut graph);
+        self.conclude(frame, graph.tally, (Value::Null, false), log)
+    }
+
+    /// Lets everything arrive that can, in order of declaration.
+    fn arrivals(
+        &mut self,
+        frame: &Frame<'_, 'a>,
+        graph: &mut Graph<'a>,
+    ) -> Result<Option<Instance<'a>>, Race> {
+        loop {
+            let mut any = false;
+            for step in 0..graph.steps() {
+                let i = step as usize;
+                if graph.arrived[i] || graph.ended[i].is_some() {
+                    continue;
+                }
+                let depends = depends(frame.entry(self), step);
+                if depends.iter().any(|d| graph.ended[*d as usize] == Some(false)) {
+                    any = true;
+                    let end = End::of(Ending::SkippedByUpstream);
+                    if let Some(stopped) = self.note(frame, graph, step, end, true)? {
+                        return Ok(Some(stopped));
+                    }
+                } else if depends.iter().all(|d| graph.ended[*d as usize] == Some(true)) {
+                    any = true;
+                    graph.arrived[i] = true;
+                    let alone = graph.alone(step);
+                    if let Some(end) = self.arrive(frame, step, alone)?
+                        && let Some(stopped) = self.note(frame, graph, step, end, true)?
+                    {
+                        return Ok(Some(stopped));
+                    }
+                }
+            }
+            if !any {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn one(
+        &mut self,
+        frame: &Frame<'_, 'a>,
+        graph: &mut Graph<'a>,
+        step: u32,
+    ) -> Result<Option<Instance<'a>>, Race> {
+        let entry = frame.entry(self);
+        let company = frame.concurrent.get();
+        frame.concurrent.set(company || (!graph.alone(step) && !graph.in_order));
+        let visit = self.perform(frame, step)?;
+        frame.concurrent.set(company);
+        match visit {
+            Visit::Ended(end) => {
+                // A slot that was given back may have let another go first.
+                graph.in_order &= !(end.yielded && graph.others_open(step));
+                self.note(frame, graph, step, end, false)
+            }
+            Visit::Waiting => {
+                let composite = !entry.step(step).kind.scopes().is_empty()
+                    || matches!(entry.step(step).kind, Kind::Call(_));
+                if composite && entry.scope.concurrency.is_some() && graph.others_open(step) {
+                    return Err(Race("who waits keeps a slot that others need"));
+                }
+                graph.in_order &= !graph.others_open(step);
+                graph.waiting = true;
+                frame.set(step, StepStatus::Waiting, None);
+                Ok(None)
+            }
+            Visit::Cancels(inside) => {
+                if frame.concurrent.get() || graph.waiting || (graph.others_open(step) && !graph.in_order) {
+                    return Err(Race("a cancel meets others at work"));
+                }
+                frame.set(step, StepStatus::Cancelled, None);
+                graph.log.push((step, inside));
+                unstarted(frame, graph);
+                Ok(Some(Instance::Cancels(order(graph))))
+            }
+        }
+    }
+
+    /// Notes the end of a step. Something is given back when that halts the instance.
+    fn note(
+        &mut self,
+        frame: &Frame<'_, 'a>,
+        graph: &mut Graph<'a>,
+        step: u32,
+        mut end: End<'a>,
+        on_arrival: bool,
+    ) -> Result<Option<Instance<'a>>, Race> {
+        let (effect, log) = self.settle(frame, step, &mut end)?;
+        graph.ended[step as usize] = Some(effect.satisfies);
+        graph.log.push((step, log));
+        graph.tally.add(&end.ending, effect, graph.in_order);
+        if !halts(effect) {
+            return Ok(None);
+        }
+        let others = graph.others_open(step);
+        if others && (!graph.in_order || on_arrival) {
+            return Err(Race("a failure meets others at work"));
+        }
+        // One that is in order comes after all that ended; otherwise unrelated ones must not have been there at all.
+        if !graph.in_order && !graph.alone(step) {
+            return Err(Race("a failure may have come before what ended"));
+        }
+        unstarted(frame, graph);
+        let fault = match end.ending {
+            Ending::Failed(fault) => fault,
+            _ => Fault::unknown(),
+        };
+        let halted = Some((step, effect.then == Then::Undo));
+        let log = order(graph);
+        Ok(Some(Instance::Ended { result: Err(fault), degraded: false, log, halted, unclear: false }))
+    }
+}
+
+/// Steps that wait for a slot when all stops have not started, and yet they waited.
+fn unstarted(frame: &Frame<'_, '_>, graph: &Graph<'_>) {
+    for step in 0..graph.steps() {
+        let i = step as usize;
+        if graph.arrived[i]
+            && graph.ended[i].is_none()
+            && frame.steps.borrow()[i].status == StepStatus::Pending
+        {
+            frame.set(step, StepStatus::Skipped, Some(StepStatus::Cancelled));
+        }
+    }
+}
+
+/// What was completed, in the order that is known.
+fn order<'a>(graph: &mut Graph<'a>) -> Log<'a> {
+    let log = std::mem::take(&mut graph.log);
+    let full: Vec<u32> = log.iter().filter(|(_, log)| !log.is_empty()).map(|(step, _)| *step).collect();
+    let ordered = graph.in_order || full.iter().all(|a| full.iter().all(|b| graph.related(*a, *b)));
+    let logs = log.into_iter().map(|(_, log)| log).collect();
+    if ordered { Log::InOrder(logs) } else { Log::AnyOrder(logs) }
+}
+
+fn depends(entry: &skein_core::plan::ScopeEntry, step: u32) -> Vec<u32> {
+    entry.step(step).after.iter().filter_map(|id| entry.by_id.get(id).copied()).collect()
+}
+
+/// For each step, all that come before it. A graph has no cycles, so that as many rounds as steps suffice.
+fn before(entry: &skein_core::plan::ScopeEntry) -> Vec<BTreeSet<u32>> {
+    let count = entry.scope.steps.len();
+    let mut before = vec![BTreeSet::new(); count];
+    for _ in 0..count {
+        for i in 0..count {
+            let direct = depends(entry, u32::try_from(i).unwrap_or(u32::MAX));
+            let more: Vec<u32> = direct
+                .iter()
+                .flat_map(|d| before[*d as usize].iter().copied())
+                .chain(direct.clone())
+                .collect();
+            before[i].extend(more);
+        }
+    }
+    before
+}

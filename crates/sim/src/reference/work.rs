@@ -1,0 +1,389 @@
+//! Work: attempts, retries, checks, holds and budgets of one visit.
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{AttemptEnd, Cost, Finding, Report, Role},
+    ir::{Budget, BudgetMode, Convergence, ErrorClass, Step, StepPolicy, Work},
+    limits,
+};
+
+use super::{
+    Ending, Eval, Fault, Race,
+    frame::{End, Frame, Visit},
+    undo::again,
+    waits::Hold,
+};
+use crate::outcome::Who;
+
+/// One visit of a step that works.
+struct Doing<'a> {
+    step: u32,
+    it: &'a Step,
+    policy: &'a StepPolicy,
+    work: &'a Work,
+    visit: u32,
+    iteration: u32,
+    /// Attempts of this iteration: main, check.
+    attempts: (u32, u32),
+    started: u32,
+    tries: u32,
+    openings: u32,
+    budget_waived: bool,
+    given: bool,
+    undecided: u32,
+    stall: Stall,
+    spent: Cost,
+    yielded: bool,
+    output: Value,
+}
+
+/// How the check's findings repeat.
+struct Stall {
+    last: Option<(bool, Vec<String>)>,
+    count: u32,
+    stage: u32,
+    /// An undecided check came between two findings.
+    broken: bool,
+}
+
+/// What a visit does next.
+enum Then<'a> {
+    Main,
+    Check,
+    Summary,
+    Over(Visit<'a>),
+}
+
+impl<'a> Eval<'a> {
+    pub(super) fn work(
+        &mut self,
+        frame: &Frame<'_, 'a>,
+        step: u32,
+        work: &'a Work,
+    ) -> Result<Visit<'a>, Race> {
+        let it = frame.entry(self).step(step);
+        let visit = frame.steps.borrow()[step as usize].visits;
+        let stall = Stall { last: None, count: 0, stage: 1, broken: false };
+        let mut doing = Doing {
+            step,
+            it,
+            policy: &it.policy,
+            work,
+            visit,
+            iteration: 1,
+            attempts: (0, 0),
+            started: 0,
+            tries: 0,
+            openings: 0,
+            budget_waived: false,
+            given: false,
+            undecided: 0,
+            stall,
+            spent: Cost::default(),
+            yielded: false,
+            output: Value::Null,
+        };
+        if visit > 1 && it.policy.budget.is_some() {
+            return Err(Race("whether a budget is for a visit or for all"));
+        }
+        let mut then = match &it.policy.approval {
+            Some(_) => self.held(frame, &mut doing, false, Then::Main),
+            None => Then::Main,
+        };
+        loop {
+            then = match then {
+                Then::Main => self.main(frame, &mut doing)?,
+                Then::Check => self.check(frame, &mut doing)?,
+                Then::Summary => {
+                    self.report(frame, &mut doing, Role::Summary, 1);
+                    let output = std::mem::take(&mut doing.output);
+                    doing.over(End::with(output))
+                }
+                Then::Over(visit) => {
+                    if !matches!(visit, Visit::Ended(_)) {
+                        let known = &mut frame.steps.borrow_mut()[step as usize];
+                        known.attempts += doing.started;
+                        known.iterations = doing.iteration;
+                    }
+                    return Ok(visit);
+                }
+            };
+        }
+    }
+
+    fn held(
+        &mut self,
+        frame: &Frame<'_, 'a>,
+        doing: &mut Doing<'a>,
+        timed: bool,
+        then: Then<'a>,
+    ) -> Then<'a> {
+        doing.yielded = true;
+        doing.openings += 1;
+        match self.hold(frame, doing.step, doing.openings, timed) {
+            Hold::Released => then,
+            Hold::Rejected => doing.over(End::of(Ending::Rejected)),
+            Hold::ForEver => Then::Over(Visit::Waiting),
+        }
+    }
+
+    fn report(&mut self, frame: &Frame<'_, 'a>, doing: &mut Doing<'a>, role: Role, attempt: u32) -> Report {
+        let (visit, iteration) = (doing.visit, doing.iteration);
+        let step = doing.it.id.as_str();
+        let who = Who { path: &frame.name.identity, step, visit, iteration, role, attempt };
+        let report = self.world.report(&who, doing.it);
+        self.spent.add(report.cost);
+        doing.spent.add(report.cost);
+        report
+    }
+
+    fn main(&mut self, frame: &Frame<'_, 'a>, doing: &mut Doing<'a>) -> Result<Then<'a>, Race> {
+        let given = if doing.given { Ok(Value::Null) } else { self.inputs(frame, doing.it)? };
+        if let Some(mode) = self.over_budget(frame, doing)? {
+            if given.is_err() {
+                return Err(Race("whether inputs or budgets are looked at first"));
+            }
+            if mode == BudgetMode::Stop {
+                return Ok(doing.failed(Fault::of(ErrorClass::NonRetryable, "budget")));
+            }
+            doing.budget_waived = true;
+            return Ok(self.held(frame, doing, false, Then::Main));
+        }
+        if let Err(fault) = given {
+            return Ok(doing.failed(fault));
+        }
+        doing.given = true;
+        doing.attempts.0 += 1;
+        doing.started += 1;
+        let attempt = doing.attempts.0;
+        let report = self.report(frame, doing, Role::Main, attempt);
+        match report.end {
+            AttemptEnd::Succeeded { output } => {
+                let mut output = (*output).clone();
+                doing.it.outputs.fill(&mut output);
+                if doing.it.outputs.check(&output).is_err() {
+                    let code = Some("output_invalid".to_owned());
+                    return Ok(self.failure(frame, doing, ErrorClass::Validation, code, false, Then::Main));
+                }
+                doing.output = output;
+                if doing.work.check.is_none() {
+                    return Ok(doing.complete());
+                }
+                doing.yielded |= !doing.policy.keeps_slot;
+                Ok(Then::Check)
+            }
+            end => self.bad_end(frame, doing, end, Then::Main),
+        }
+    }
+
+    /// An attempt of main or check that neither succeeded nor found anything.
+    fn bad_end(
+        &mut self,
+        frame: &Frame<'_, 'a>,
+        doing: &mut Doing<'a>,
+        end: AttemptEnd,
+        same: Then<'a>,
+    ) -> Result<Then<'a>, Race> {
+        Ok(match end {
+            AttemptEnd::Failed { class, code, retry_at, .. } => {
+                self.failure(frame, doing, class, code, retry_at.is_some(), same)
+            }
+            AttemptEnd::TimedOut => self.failure(frame, doing, ErrorClass::Timeout, None, false, same),
+            AttemptEnd::Stopped => {
+                let code = Some("stopped".to_owned());
+                self.failure(frame, doing, ErrorClass::Transient, code, false, same)
+            }
+            AttemptEnd::Blocked { until, .. } => self.held(frame, doing, until.is_some(), same),
+            _ => return Err(Race("an end that does not fit the attempt")),
+        })
+    }
+
+    /// `same` is where a hold would go on.
+    fn failure(
+        &mut self,
+        frame: &Frame<'_, 'a>,
+        doing: &mut Doing<'a>,
+        class: ErrorClass,
+        code: Option<String>,
+        timed: bool,
+        same: Then<'a>,
+    ) -> Then<'a> {
+        if doing.policy.holds.contains_key(&class) {
+            return self.held(frame, doing, timed, same);
+        }
+        doing.tries += 1;
+        if again(&doing.policy.retry, doing.tries, class, code.as_deref()) {
+            doing.yielded |= !doing.policy.keeps_slot;
+            return Then::Main;
+        }
+        doing.failed(Fault { class: Some(class), code })
+    }
+
+    fn check(&mut self, frame: &Frame<'_, 'a>, doing: &mut Doing<'a>) -> Result<Then<'a>, Race> {
+        doing.attempts.1 += 1;
+        let attempt = doing.attempts.1;
+        let report = self.report(frame, doing, Role::Check, attempt);
+        let (finding, reasons, fingerprints) = match report.end {
+            AttemptEnd::Succeeded { .. } => (Finding::Complete, Vec::new(), Vec::new()),
+            AttemptEnd::Checked { finding, reasons, fingerprints } => (finding, reasons, fingerprints),
+            end => return self.bad_end(frame, doing, end, Then::Check),
+        };
+        if finding == Finding::Undecided {
+            doing.undecided += 1;
+            doing.stall.broken = true;
+            if doing.undecided >= limits::UNDECIDED_CHECKS {
+                return Ok(doing.failed(Fault::of(ErrorClass::NonRetryable, "check_undecided")));
+            }
+            return Ok(doing.iterate());
+        }
+        doing.undecided = 0;
+        match finding {
+            Finding::Complete => Ok(doing.complete()),
+            Finding::Blocked => {
+                // An iteration follows if it is released; what that does is looked at only then.
+                match self.held(frame, doing, false, Then::Main) {
+                    Then::Main => doing.incomplete(reasons, fingerprints),
+                    over => Ok(over),
+                }
+            }
+            Finding::Incomplete | Finding::Undecided => doing.incomplete(reasons, fingerprints),
+        }
+    }
+
+    /// Which mode of budget stops the next attempt, if one does.
+    fn over_budget(&mut self, frame: &Frame<'_, 'a>, doing: &Doing<'a>) -> Result<Option<BudgetMode>, Race> {
+        let own = doing.policy.budget.as_ref().filter(|budget| is_spent(budget, doing.spent));
+        let run =
+            self.definition.root().workflow.budget.as_ref().filter(|budget| budget.mode != BudgetMode::Warn);
+        if run.is_some() && (frame.concurrent.get() || frame.home.accompanied) {
+            return Err(Race("a budget is shared by steps at work at the same time"));
+        }
+        let run = run.filter(|budget| is_spent(budget, self.spent));
+        if doing.budget_waived {
+            return Ok(None);
+        }
+        let modes =
+            [own, run].map(|budget| budget.map(|budget| budget.mode).filter(|m| *m != BudgetMode::Warn));
+        match modes {
+            [Some(a), Some(b)] if a != b => Err(Race("two budgets are spent and say different things")),
+            [a, b] => Ok(a.or(b)),
+        }
+    }
+
+    /// What a step is given, as one object.
+    pub(super) fn inputs(&mut self, frame: &Frame<'_, 'a>, it: &Step) -> Result<Result<Value, Fault>, Race> {
+        let mut given = json!({});
+        for binding in &it.inputs {
+            let value = match self.value(frame, &binding.value)? {
+                Ok(value) => value,
+                Err(_) => return Ok(Err(Fault::validation("expression"))),
+            };
+            if value.is_null() && binding.required {
+                return Ok(Err(Fault::validation("input_missing")));
+            }
+            if binding.schema.check(&value).is_err() {
+                if value.is_null() {
+                    return Err(Race("whether an optional input that is missing must fit"));
+                }
+                return Ok(Err(Fault::validation("input_invalid")));
+            }
+            given[binding.name.as_str()] = value;
+        }
+        if let skein_core::ir::Kind::Work(work) = &it.kind {
+            for expr in work.worker.expressions() {
+                if self.value(frame, expr)?.is_err() {
+                    return Ok(Err(Fault::validation("expression")));
+                }
+            }
+        }
+        Ok(Ok(given))
+    }
+}
+
+fn is_spent(budget: &Budget, spent: Cost) -> bool {
+    budget.tokens.is_some_and(|most| spent.tokens >= most)
+        || budget.micro_usd.is_some_and(|most| spent.micro_usd.unwrap_or(0) >= most)
+}
+
+impl<'a> Doing<'a> {
+    fn over(&self, end: End<'a>) -> Then<'a> {
+        Then::Over(Visit::Ended(End {
+            iterations: self.iteration,
+            attempts: self.started,
+            spent: self.spent,
+            yielded: self.yielded,
+            ..end
+        }))
+    }
+
+    fn failed(&self, fault: Fault) -> Then<'a> {
+        self.over(End::failed(fault))
+    }
+
+    fn complete(&mut self) -> Then<'a> {
+        if self.work.summary.is_some() {
+            return Then::Summary;
+        }
+        let output = std::mem::take(&mut self.output);
+        self.over(End::with(output))
+    }
+
+    fn incomplete(&mut self, reasons: Vec<String>, fingerprints: Vec<String>) -> Result<Then<'a>, Race> {
+        let convergence = self.work.check.as_ref().and_then(|check| check.convergence.as_ref());
+        if let Some(convergence) = convergence
+            && self.stall.counts(convergence, reasons, fingerprints)?
+        {
+            return Ok(self.over(End::of(Ending::Exhausted)));
+        }
+        Ok(self.iterate())
+    }
+
+    /// The next iteration, or the end after the last.
+    fn iterate(&mut self) -> Then<'a> {
+        let Some(check) = &self.work.check else { return self.failed(Fault::unknown()) };
+        if self.iteration >= check.max_iterations {
+            if check.incomplete_is_an_end {
+                // Whether the output of work that is not complete counts is left open.
+                return self.over(End { unclear: true, ..End::of(Ending::Incomplete) });
+            }
+            return self.over(End::of(Ending::Exhausted));
+        }
+        self.iteration += 1;
+        self.attempts = (0, 0);
+        if self.policy.retry.fresh_per_iteration {
+            self.tries = 0;
+        }
+        self.yielded |= !self.policy.keeps_slot;
+        Then::Main
+    }
+}
+
+impl Stall {
+    /// Counts a finding; true when that fails the step.
+    fn counts(
+        &mut self,
+        by: &Convergence,
+        reasons: Vec<String>,
+        fingerprints: Vec<String>,
+    ) -> Result<bool, Race> {
+        let by_reasons = fingerprints.is_empty();
+        let mut key = if by_reasons { reasons } else { fingerprints };
+        key.sort();
+        key.dedup();
+        if key.is_empty() {
+            return Ok(false);
+        }
+        if std::mem::take(&mut self.broken) && self.last.is_some() {
+            return Err(Race("whether an undecided check breaks a row of findings"));
+        }
+        let key = Some((by_reasons, key));
+        self.count = if key == self.last { self.count + 1 } else { 1 };
+        self.last = key;
+        if self.count < by.stall_threshold {
+            return Ok(false);
+        }
+        self.stage = (self.stage + 1).min(by.max_stage);
+        self.count = 0;
+        Ok(self.stage >= by.max_stage && by.fail_on_max_stage)
+    }
+}
