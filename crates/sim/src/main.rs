@@ -31,7 +31,9 @@ fn main() {
     let mut seed = first;
     while begin.elapsed() < Duration::from_secs(seconds) {
         for _ in 0..100 {
-            if std::env::var_os("SIM_TRACE").is_some() { eprintln!("{seed}"); }
+            if std::env::var_os("SIM_TRACE").is_some() {
+                eprintln!("{seed}");
+            }
             let finished = simulate::run(seed);
             runs += 1;
             events += finished.events;
@@ -58,6 +60,9 @@ fn report(seed: u64) {
     let plan = setup.plan.clone();
     let finished = simulate::run(seed);
     println!("{}", serde_json::to_string_pretty(&plan.definition.root().workflow).unwrap_or_default());
+    for record in finished.rows.iter().flat_map(|row| &row.records) {
+        println!("{} {}", record.at.0, serde_json::to_string(&record.event).unwrap_or_default());
+    }
     println!("violation: {:?}", finished.violation);
     if let Some((moves, violation)) = script::shrink(&plan, finished.moves) {
         println!("shrunk to {} moves: {violation}", moves.len());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use skein_core::{
     engine::{
         Action, AttemptEnd, AttemptId, Batch, Cost, Decision, Driver, Event, Input, Opening, OpeningKind,
-        Report, RunPhase, Start, StepAt, Stimulus, Token,
+        Report, Role, RunPhase, Start, StepAt, Stimulus, Token,
     },
     ids::RunId,
     ir::Kind,
@@ -45,6 +45,7 @@ pub struct Finished {
     pub events: u64,
     /// A number that is the same for the same history.
     pub trace: u64,
+    pub rows: Vec<Batch>,
     pub moves: Vec<Move>,
     pub violation: Option<String>,
     /// Whether it waits for something that never comes.
@@ -166,7 +167,16 @@ impl World {
         let violation = self.violation.take();
         let waits = self.driver.state().is_waiting();
         let trace = self.driver.chain().0.iter().fold(self.trace, |h, b| mix(h ^ u64::from(*b)));
-        Finished { driver: self.driver, coverage, events, trace, moves: self.moves, violation, waits }
+        Finished {
+            driver: self.driver,
+            coverage,
+            events,
+            trace,
+            rows: self.rows,
+            moves: self.moves,
+            violation,
+            waits,
+        }
     }
 
     fn wall(&self) -> Time {
@@ -227,7 +237,7 @@ impl World {
         if self.faults.strikes(Fault::CrashAfterExit) {
             return self.crash(false);
         }
-        if attempt.role == skein_core::engine::Role::Undo && self.faults.strikes(Fault::RepeatedUndo) {
+        if attempt.role == Role::Undo && self.faults.strikes(Fault::RepeatedUndo) {
             return self.crash(false);
         }
         if self.faults.strikes(Fault::LostResult) {
@@ -285,7 +295,9 @@ impl World {
     fn say(&mut self, input: Input, again: bool) {
         self.tokens += 1;
         let token = Token(self.tokens);
-        if let Input::Finished { attempt, .. } = &input {
+        if let Input::Finished { attempt, report } = &input
+            && (attempt.role == Role::Check || !matches!(report.end, AttemptEnd::Checked { .. }))
+        {
             self.workers.remove(attempt);
         }
         if again {

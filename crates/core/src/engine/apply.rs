@@ -532,7 +532,7 @@ impl Fold<'_> {
             }
             Walk::Composite(at) => self.set_phase(at, Phase::Unwinding),
         }
-        let (undone, round) = self.state.walks.get(&of).map_or((0, 0), |walk| (walk.undone, walk.round + 1));
+        let undone = self.state.walks.get(&of).map_or(0, |walk| walk.undone);
         let walk = WalkState {
             targets: targets.to_vec(),
             at: 0,
@@ -545,7 +545,6 @@ impl Fold<'_> {
             due: None,
             undone,
             failed: 0,
-            round,
             uncertain: uncertain.to_vec(),
             ended: false,
         };
@@ -560,6 +559,7 @@ impl Fold<'_> {
             self.state.undoable.insert(of);
             self.state.undoing.insert(target.at, of);
             self.set_phase(target.at, Phase::Undoing);
+            self.more(target.at).undo_turns += 1;
         }
     }
 

@@ -194,6 +194,8 @@ pub struct More {
     /// Failures that count against the retry budget.
     pub tries: u32,
     pub interruptions: u32,
+    /// How many times it was its turn to be undone.
+    pub undo_turns: u32,
     pub undecided: u32,
     pub stall: Option<(Hash, u32)>,
     pub waived_budget: bool,
@@ -231,6 +233,7 @@ impl Default for More {
             attempts: [0; 4],
             tries: 0,
             interruptions: 0,
+            undo_turns: 0,
             undecided: 0,
             stall: None,
             waived_budget: false,
@@ -295,8 +298,6 @@ pub struct WalkState {
     pub due: Option<Time>,
     pub undone: u32,
     pub failed: u32,
-    /// How many times what was left was tried again.
-    pub round: u32,
     pub uncertain: Vec<StepAt>,
     pub ended: bool,
 }

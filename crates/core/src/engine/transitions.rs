@@ -160,7 +160,8 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
             | Told::Interrupted
             | Told::Blocked,
         ) => To(&[Done]),
-        (Undoing, Told::Succeeded) => To(&[Undone]),
+        // Another visit of the same step may be the next to be undone.
+        (Undoing, Told::Succeeded) => To(&[Undone, Undoing]),
         (Undoing, Told::Failed | Told::TimedOut | Told::Stopped | Told::Interrupted | Told::Blocked) => {
             To(&[Undoing, Stuck])
         }
@@ -181,7 +182,6 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
         (Held, Told::Approved) => To(&[Ready]),
         (Held, Told::Rejected) => To(&[Done]),
         (Gated, Told::Approved | Told::Rejected) => To(&[Done]),
-        (Pending, Told::Approved | Told::Rejected) => Unsayable,
         (_, Told::Approved | Told::Rejected) => Refused,
         (Waiting, Told::Signalled) => To(&[Done]),
         (_, Told::Signalled) => Refused,

@@ -34,7 +34,11 @@ impl Decision<'_> {
     /// A workflow that broke a limit stops. Undone or not as for a timeout, which is the other way to take too long.
     pub(in crate::engine) fn break_off(&mut self, home: InstanceIx, error: crate::engine::Error) {
         let undo = self.entry(home).scope.undo.on_timeout;
-        self.halt(home, Halt::Limit { error }, undo);
+        match self.state.instance(home).phase {
+            InstancePhase::Going => self.halt(home, Halt::Limit { error }, undo),
+            // What was left to finish is stopped after all.
+            _ => self.stop_live(home),
+        }
     }
 
     /// An instance starts nothing more, and what is at work in it is stopped or drained.

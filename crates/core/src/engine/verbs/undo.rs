@@ -89,7 +89,7 @@ impl Decision<'_> {
         let attempt = AttemptId {
             at: target.at,
             visit: target.visit,
-            iteration: walk.round + 1,
+            iteration: self.state.more(target.at).map_or(1, |more| more.undo_turns),
             role: Role::Undo,
             attempt: walk.attempts + 1,
         };
