@@ -130,6 +130,10 @@ impl Faults {
         *self.seen.entry(fault).or_default() += 1;
     }
 
+    pub fn is_none(&self) -> bool {
+        self.chances.is_empty()
+    }
+
     pub fn has(&self, fault: Fault) -> bool {
         self.chances.contains_key(&fault)
     }

@@ -51,6 +51,11 @@ fn main() {
     println!("{runs} runs, {events} events, {:.0} runs/s, {failed} violations", runs as f64 / took);
     let (seen, all) = coverage.pairs();
     println!("{seen} of {all} pairs");
+    println!(
+        "agreed {:?}, races {:?}",
+        coverage.sometimes.get("reference agreed"),
+        coverage.sometimes.get("race")
+    );
     println!("missing pairs: {:?}", coverage.missing_pairs());
     println!("missing points: {:?}", coverage.missing_points());
 }

@@ -67,6 +67,8 @@ enum Happening {
 
 /// When the virtual clock begins: some day in 2027.
 const BEGIN: Time = Time(1_800_000_000_000);
+/// Later than anything that happens in a run without faults.
+const NEVER: Time = Time(BEGIN.0 + 100 * 3_600_000);
 /// A run that does more than this does not end.
 const MOST: u32 = 20_000;
 
@@ -198,6 +200,12 @@ impl World {
         let wake = self.wake.map(|time| Time((time.0 - self.skew).max(self.steady.0)));
         match (next, wake) {
             (None, None) => return false,
+            // Without faults, what would come so late is taken never to come.
+            (next, wake)
+                if self.faults.is_none() && [next, wake].iter().flatten().all(|time| *time > NEVER) =>
+            {
+                return false;
+            }
             (Some(next), wake) if wake.is_none_or(|wake| next <= wake) => {
                 let ((time, _), what) = self.queue.pop_first().expect("there is a next one");
                 self.steady = self.steady.max(time);

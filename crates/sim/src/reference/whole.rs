@@ -157,16 +157,16 @@ impl<'a> Eval<'a> {
         }
         let home = frame.home;
         if home.entry.workflow.scope.max_steps.is_some_and(|max| home.executed.get() >= max) {
-            if frame.concurrent.get() || !alone {
-                return Err(Race("which of several steps is one too many"));
-            }
-            return Ok(Some(End::failed(Fault::of(ErrorClass::NonRetryable, "max_steps"))));
+            return Err(Race("the workflow executes too many steps"));
         }
         let entry = frame.entry(self);
         if let Some(when) = &entry.step(step).when {
             match self.test(frame, when)? {
                 Ok(true) => {}
-                Ok(false) => return Ok(Some(End::of(Ending::SkippedByCondition))),
+                Ok(false) => {
+                    home.executed.set(home.executed.get() + 1);
+                    return Ok(Some(End::of(Ending::SkippedByCondition)));
+                }
                 Err(_) => {
                     home.executed.set(home.executed.get() + 1);
                     return Ok(Some(End::failed(Fault::validation("condition"))));

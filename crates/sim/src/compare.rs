@@ -1,0 +1,104 @@
+//! Whether a run came out as the recursive reference says it must.
+
+use std::collections::BTreeMap;
+
+use skein_core::{
+    engine::{Event, InstanceIx, Phase, RunPhase, StepAt},
+    ir::{KindName, StepStatus},
+};
+
+use crate::{
+    outcome::{Luck, Seeded},
+    paths::Paths,
+    reference::{self, Expected},
+    world::Finished,
+};
+
+/// Compares a run without faults with the reference. None: its result depends on timing, so there is nothing to compare.
+pub fn compare(seed: u64, luck: Luck, finished: &Finished) -> Option<Result<(), String>> {
+    let expected = reference::evaluate(finished.driver.plan(), &Seeded { seed, luck }).ok()?;
+    Some(differs(&expected, finished).map_or(Ok(()), |how| Err(format!("I10: {how}"))))
+}
+
+fn differs(expected: &Expected, finished: &Finished) -> Option<String> {
+    let state = finished.driver.state();
+    if state.status() != expected.status {
+        return Some(format!("the run is {}, not {}", state.status(), expected.status));
+    }
+    if let Some(end) = &state.end {
+        if end.degraded != expected.degraded {
+            return Some(format!("degraded is {}", end.degraded));
+        }
+        if !reference::matches(&expected.output, &end.output) {
+            return Some(format!("the output is {}, not {}", end.output, expected.output));
+        }
+        if state.phase != RunPhase::Closed {
+            return Some("it has ended and is not closed".to_owned());
+        }
+    }
+    let (paths, undone) = history(finished);
+    if undone != expected.undone {
+        return Some(format!("undone were {undone:?}, not {:?}", expected.undone));
+    }
+    steps(expected, finished, &paths)
+}
+
+/// The names of all instances, and what was undone, in order.
+fn history(finished: &Finished) -> (Paths, Vec<String>) {
+    let definition = &finished.driver.plan().definition;
+    let mut paths = Paths::new(definition.clone());
+    let mut undone = Vec::new();
+    for record in finished.rows.iter().flat_map(|row| &row.records) {
+        paths.observe(&record.event);
+        if let Event::StepUndone { at, .. } = &record.event {
+            undone.push(path(&paths, definition, *at));
+        }
+    }
+    (paths, undone)
+}
+
+fn path(paths: &Paths, definition: &skein_core::plan::Definition, at: StepAt) -> String {
+    paths.name(at.0).step(definition.scope(paths.scope(at.0)).step(at.1).id.as_str())
+}
+
+fn steps(expected: &Expected, finished: &Finished, paths: &Paths) -> Option<String> {
+    let state = finished.driver.state();
+    let definition = &finished.driver.plan().definition;
+    // Of several tries at a composite, the last one is what is shown.
+    let mut shown: BTreeMap<String, StepAt> = BTreeMap::new();
+    for (ix, instance) in (0..).map(InstanceIx).zip(&state.instances) {
+        for i in (0..).zip(&instance.steps).map(|(i, _)| i) {
+            shown.insert(path(paths, definition, StepAt(ix, i)), StepAt(ix, i));
+        }
+    }
+    if !shown.keys().eq(expected.steps.keys()) {
+        let (ours, theirs): (Vec<_>, Vec<_>) = (shown.keys().collect(), expected.steps.keys().collect());
+        return Some(format!("the steps are {ours:?}, not {theirs:?}"));
+    }
+    for (path, at) in &shown {
+        let want = &expected.steps[path];
+        let status = state.step_status(*at);
+        // A composite is shown as running while something inside it waits.
+        let inside = state.step(*at).phase == Phase::Inside && want.status == StepStatus::Waiting;
+        if !want.accepts(status) && !inside {
+            return Some(format!("`{path}` is {status}, not {}", want.status));
+        }
+        let step = state.step(*at);
+        if step.outcome.is_some() && !reference::matches(&want.output, &step.output) {
+            return Some(format!("`{path}` gave {}, not {}", step.output, want.output));
+        }
+        let attempts = step.more.as_ref().map_or(0, |more| more.total_attempts);
+        // A composite that cannot even begin has made no attempt, or one that failed at once; both are right.
+        let composite = definition.scope(state.instance(at.0).scope).step(at.1).kind.name() != KindName::Work;
+        let fits = attempts == want.attempts || (composite && attempts + 1 == want.attempts);
+        let never = status == StepStatus::Skipped && attempts == 0;
+        if !fits || (step.visit != want.visits && !never) {
+            let (a, v) = (want.attempts, want.visits);
+            return Some(format!(
+                "`{path}` had {attempts} attempts and {} visits, not {a} and {v}",
+                step.visit
+            ));
+        }
+    }
+    None
+}
