@@ -35,6 +35,10 @@ impl Definition {
         if !problems.is_empty() {
             return Err(problems);
         }
+        // In which order they were given means nothing.
+        if let Some(object) = parameters.as_object_mut() {
+            object.sort_keys();
+        }
         let hash = Hash::of_json(&(self.hash, &parameters));
         Ok(Plan { definition: self.clone(), parameters: Arc::new(parameters), hash })
     }
