@@ -5,6 +5,8 @@
 
 pub mod acceptor;
 pub mod generate;
+#[cfg(test)]
+mod kit;
 pub mod outcome;
 pub mod paths;
 pub mod reference;

@@ -87,7 +87,8 @@ impl Acceptor {
 
     pub(super) fn instance_ended(&mut self, ix: InstanceIx, end: &InstanceEnd) -> Verdict {
         let inst = self.inst(ix)?;
-        ensure!(inst.ended.is_none(), "the instance has ended already");
+        // A walk that is done again ends the instance anew.
+        ensure!(inst.ended.is_none() || self.status.is_some(), "the instance has ended already");
         self.may_be_over(ix)?;
         self.right_end(ix, end.status, &end.output, end.degraded)?;
         let events = self.events;
