@@ -127,7 +127,7 @@ impl Acceptor {
     pub(super) fn stop_asked(&mut self, id: AttemptId, why: Stop) -> Verdict {
         ensure!(id.role != Role::Undo, "an undo is not stopped");
         let now = self.now;
-        let halted = self.going(id.at.0).is_err();
+        let halted = self.is_halted_around(id.at.0)?;
         let st = self.st_mut(id.at)?;
         ensure!(st.live == Some(id), "the attempt is not in flight");
         ensure!(st.stop.is_none(), "it was told to stop already");

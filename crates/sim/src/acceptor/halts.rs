@@ -24,6 +24,16 @@ impl Acceptor {
             && self.entry(ix).scope.siblings == Siblings::Drain
     }
 
+    /// Whether this instance or one around it has been halted.
+    pub(super) fn is_halted_around(&self, ix: InstanceIx) -> Result<bool, String> {
+        let inst = self.inst(ix)?;
+        match inst.parent {
+            _ if inst.is_halted() => Ok(true),
+            Some(parent) => self.is_halted_around(parent.0),
+            None => Ok(false),
+        }
+    }
+
     pub(super) fn instance_halted(&mut self, ix: InstanceIx, why: &Halt, undo: bool) -> Verdict {
         let now = self.now;
         let inst = self.inst(ix)?;
