@@ -51,7 +51,7 @@ enum Then<'a> {
     Main,
     Check,
     Summary,
-    Over(Visit<'a>),
+    Over(Box<Visit<'a>>),
 }
 
 impl<'a> Eval<'a> {
@@ -100,12 +100,12 @@ impl<'a> Eval<'a> {
                     doing.over(End::with(output))
                 }
                 Then::Over(visit) => {
-                    if !matches!(visit, Visit::Ended(_)) {
+                    if !matches!(*visit, Visit::Ended(_)) {
                         let known = &mut frame.steps.borrow_mut()[step as usize];
                         known.attempts += doing.started;
                         known.iterations = doing.iteration;
                     }
-                    return Ok(visit);
+                    return Ok(*visit);
                 }
             };
         }
@@ -123,7 +123,7 @@ impl<'a> Eval<'a> {
         match self.hold(frame, doing.step, doing.openings, timed) {
             Hold::Released => then,
             Hold::Rejected => doing.over(End::of(Ending::Rejected)),
-            Hold::ForEver => Then::Over(Visit::Waiting),
+            Hold::ForEver => Then::Over(Box::new(Visit::Waiting)),
         }
     }
 
@@ -307,13 +307,9 @@ fn is_spent(budget: &Budget, spent: Cost) -> bool {
 
 impl<'a> Doing<'a> {
     fn over(&self, end: End<'a>) -> Then<'a> {
-        Then::Over(Visit::Ended(End {
-            iterations: self.iteration,
-            attempts: self.started,
-            spent: self.spent,
-            yielded: self.yielded,
-            ..end
-        }))
+        let (iterations, attempts) = (self.iteration, self.started);
+        let end = End { iterations, attempts, spent: self.spent, yielded: self.yielded, ..end };
+        Then::Over(Box::new(Visit::Ended(end)))
     }
 
     fn failed(&self, fault: Fault) -> Then<'a> {
