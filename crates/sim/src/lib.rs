@@ -4,10 +4,18 @@
 //! timing does not matter) and `acceptor` (which histories the rules allow when it does).
 
 pub mod acceptor;
+pub mod coverage;
+pub mod faults;
 pub mod generate;
+pub mod invariants;
 #[cfg(test)]
 mod kit;
+pub mod nonsense;
 pub mod outcome;
 pub mod paths;
 pub mod reference;
 pub mod rng;
+pub mod script;
+pub mod simulate;
+pub mod watch;
+pub mod world;

@@ -103,7 +103,7 @@ impl TryFrom<String> for AttemptId {
 
 fn parse(text: &str) -> Option<AttemptId> {
     let mut parts = text.split('.');
-    let mut number = |parts: &mut std::str::Split<'_, char>| parts.next()?.parse::<u32>().ok();
+    let number = |parts: &mut std::str::Split<'_, char>| parts.next()?.parse::<u32>().ok();
     let at = StepAt(InstanceIx(number(&mut parts)?), number(&mut parts)?);
     let (visit, iteration) = (number(&mut parts)?, number(&mut parts)?);
     let word = parts.next()?;

@@ -61,6 +61,10 @@ pub enum Event {
         at: StepAt,
         items: Arc<Value>,
     },
+    /// The step's own time is up.
+    StepOverdue {
+        at: StepAt,
+    },
     /// A composite is at work inside.
     StepEntered {
         at: StepAt,
@@ -352,7 +356,7 @@ pub struct Error {
 }
 
 /// What is undone together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Walk {
     /// A workflow.

@@ -5,15 +5,38 @@
 //! an event into the state; `transitions` is the table of what is legal; the `Driver` is the loop around them.
 
 mod address;
+mod apply;
+pub mod code;
 mod command;
+mod decide;
+mod driver;
 mod event;
+mod fold;
 mod input;
+mod journal;
+mod limit;
 mod refusal;
+mod scope_env;
+mod size;
+mod stall;
+mod state;
+pub mod transitions;
+mod verbs;
 
 pub use address::{AttemptId, InstanceIx, NotAnAttempt, Opening, Role, StepAt};
+pub use apply::apply;
 pub use command::{Assignment, Commands};
+pub use decide::decide;
+pub use driver::{Action, Driver, Token};
 pub use event::{
     Error, Event, Given, Halt, InstanceEnd, Mode, Onward, Outcome, Part, Route, Skip, Stop, UndoTarget, Walk,
 };
 pub use input::{Actor, AttemptEnd, Cost, Decision, Finding, Input, Publication, Report, Start, Stimulus};
+pub use journal::{Batch, JournalError, Record, VERSION};
 pub use refusal::Refusal;
+pub use scope_env::utc;
+pub use state::{
+    Cancel, Completion, Deadline, Instance, InstancePhase, More, OpeningKind, OpeningState, RunEnd, RunPhase,
+    RunState, StepState, WalkState, wanted,
+};
+pub use transitions::Phase;

@@ -46,8 +46,6 @@ pub enum Refusal {
     NotPublishing,
     #[error("nothing is left to undo")]
     NothingToUndo,
-    #[error("the plan is not the one that the run was started with")]
-    WrongPlan,
 }
 
 fn people(approvers: &[Approver]) -> String {

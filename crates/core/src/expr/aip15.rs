@@ -36,8 +36,9 @@ pub fn condition(text: &str) -> Result<Expr, ParseError> {
 
 /// Reads a step's `inputs`, a `result`, or any part of them.
 ///
-/// A string that starts with `$` is one path, and one that starts with `$$` is text with one `$` less. An object
-/// of exactly `kind: literal` and `value` stands for that value untouched. All else is literal, `${{` included.
+/// A string that starts with `$` is one path, and one that starts with `$$` is text with one `$` less. An
+/// object of exactly `kind: literal` and `value` stands for that value untouched. All else is literal, `${{`
+/// included.
 pub fn value(value: &Value) -> Result<Expr, ParseError> {
     Reader { string: &string, verbatim, guards_keys: false }.read(value)
 }

@@ -1,4 +1,5 @@
-//! Owns the tree that all surfaces parse to, and its JSON. Refuses to know any surface's spelling and any value.
+//! Owns the tree that all surfaces parse to, and its JSON. Refuses to know any surface's spelling and any
+//! value.
 //!
 //! # The JSON
 //!
@@ -18,9 +19,9 @@
 //! | `object` | `fields`: object of expressions, in order |
 //! | `array` | `items`: list of expressions |
 //!
-//! A `root` is one of `"input" "item" "index" "context" "env" "run" "workflow"` or
-//! `{"step": {"id": ID, "part": "output" | "status" | "summary"}}`. Objects and arrays hold whole expressions,
-//! each with its own source, because each string of a document is parsed on its own.
+//! A `root` is one of `"input" "item" "index" "context" "env" "run" "workflow"` or `{"step": {"id": ID,
+//! "part": "output" | "status" | "summary"}}`. Objects and arrays hold whole expressions, each with its own
+//! source, because each string of a document is parsed on its own.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -36,7 +37,7 @@ pub struct Expr {
     pub(super) node: Node,
 }
 
-/// What decoding reads before the bounds are checked; nested expressions are unchecked too until the outermost is.
+/// What decoding reads before the bounds are checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawExpr {

@@ -6,7 +6,8 @@ pub const MAX_SOURCE: usize = 4 * 1024;
 /// How deep operators, calls and brackets may nest; a lone leaf is 1 deep.
 pub const MAX_DEPTH: usize = 32;
 
-/// Units of work that one evaluation may spend; visiting a node costs one.
+/// Units of work that one evaluation may spend. Visiting a node costs one; so do 256 bytes of text compared,
+/// searched, joined or written, 16 elements looked at, and 8 values read from JSON.
 pub const FUEL: u64 = 10_000;
 
 /// Bytes of the compact JSON of a result, and of any text made on the way to it.

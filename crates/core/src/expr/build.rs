@@ -1,4 +1,5 @@
-//! Owns making expressions in Rust, without text. Knows no surface; what is made has no source and empty spans.
+//! Owns making expressions in Rust, without text. Knows no surface; what is made has no source and empty
+//! spans.
 
 use serde_json::Value;
 
@@ -96,7 +97,8 @@ fn bare(expr: Expr) -> Node {
     node
 }
 
-/// Bounded, since the tree was part of an expression. Objects and arrays hold expressions that keep their own.
+/// Bounded, since the tree was part of an expression. Objects and arrays hold expressions that keep their
+/// own.
 fn forget_spans(node: &mut Node) {
     match node {
         Node::Literal { span, .. }

@@ -45,11 +45,7 @@ pub(super) fn call<'e>(
         (Function::Contains, [Value::Array(items), item]) => {
             Ok(boolean(has(items, item, meter).map_err(dry)?))
         }
-        (Function::ToJson, [value]) => {
-            let text = written(value, span)?;
-            meter.bytes(text.len()).map_err(dry)?;
-            Ok(Cow::Owned(Value::String(text)))
-        }
+        (Function::ToJson, [value]) => Ok(Cow::Owned(Value::String(written(value, meter, span)?))),
         (Function::FromJson, [Value::String(text)]) => parsed(text, meter, span),
         (Function::FromJson, _) => Err(wrong(0, "a string")),
         _ => Err(wrong(0, "a string or an array to look in")),
@@ -77,12 +73,16 @@ fn has(items: &[Value], wanted: &Value, meter: &mut Meter) -> Result<bool, Dry> 
     Ok(false)
 }
 
-/// Reads JSON. It costs twice what other work on text does, since values take more room than their text.
+/// Values in JSON cost what this many of its bytes do: making one takes far longer than reading its text.
+const VALUE: usize = 32;
+
+/// Reads JSON, paid for by its length and by how many values it can hold at most.
 fn parsed<'e>(text: &str, meter: &mut Meter, span: Span) -> Result<Val<'e>, EvalError> {
     if text.len() > MAX_RESULT {
         return Err(EvalError::new(EvalErrorKind::TooLarge, span));
     }
-    meter.bytes(2 * text.len()).map_err(|dry| out_of_fuel(dry, span))?;
+    let values = text.bytes().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count();
+    meter.bytes(text.len() + VALUE * values).map_err(|dry| out_of_fuel(dry, span))?;
     let value = serde_json::from_str(text)
         .map_err(|error| EvalError::new(EvalErrorKind::BadJson(error.to_string()), span))?;
     Ok(Cow::Owned(value))

@@ -1,4 +1,5 @@
-//! Owns what can be wrong with an expression's text, in words for whoever wrote it. Knows no files and no lines.
+//! Owns what can be wrong with an expression's text, in words for whoever wrote it. Knows no files and no
+//! lines.
 
 use thiserror::Error;
 

@@ -1,4 +1,5 @@
-//! Owns working a tree out to a value. Total: a value or an error, in bounded time and memory, whatever the data.
+//! Owns working a tree out to a value. Total: a value or an error, in bounded time and memory, whatever the
+//! data.
 //!
 //! Text that comes from data is data: nothing here looks into it for expressions.
 
@@ -14,7 +15,7 @@ use super::env::{Env, Lookup};
 use super::fault::{EvalError, EvalErrorKind, type_name};
 use super::meter::{Dry, Meter};
 use super::ops;
-use super::size::{Size, measure};
+use super::size::{Size, measure, text_bytes};
 use super::span::Span;
 
 impl Expr {
@@ -45,12 +46,18 @@ impl<'e> Machine<'e> {
     fn whole(&mut self, expr: &'e Expr) -> Result<(Value, Size), EvalError> {
         let span = expr.node.span();
         let (value, size) = match &expr.node {
-            Node::Object { fields, .. } => self.object(fields, span)?,
-            Node::Array { items, .. } => self.array(items, span)?,
+            Node::Object { fields, .. } => {
+                self.visit(span)?;
+                self.object(fields, span)?
+            }
+            Node::Array { items, .. } => {
+                self.visit(span)?;
+                self.array(items, span)?
+            }
             node => {
                 let value = self.node(node)?;
-                let size = measure(&value, MAX_RESULT).ok_or(EvalErrorKind::TooLarge);
-                let size = size.map_err(|kind| EvalError::new(kind, span))?;
+                let size = measure(&value, MAX_RESULT);
+                let size = size.ok_or_else(|| EvalError::new(EvalErrorKind::TooLarge, span))?;
                 within(size, span)?;
                 (value.into_owned(), size)
             }
@@ -60,25 +67,23 @@ impl<'e> Machine<'e> {
     }
 
     fn object(&mut self, fields: &'e [(String, Expr)], span: Span) -> Result<(Value, Size), EvalError> {
-        self.visit(span)?;
         let mut made = Map::new();
-        let mut size = Size { bytes: 2, depth: 0 };
+        let mut size = Size { bytes: 2, depth: 0, values: 1 };
         for (key, expr) in fields {
             let (value, inner) = self.whole(expr).map_err(|error| error.under(key))?;
-            // Quotes, colon and comma; what a key's escapes add is not worth counting.
-            size = grown(size, inner, key.len() + 4, span)?;
+            let comma = usize::from(!made.is_empty());
+            size = grown(size, inner, text_bytes(key) + 1 + comma, span)?;
             made.insert(key.clone(), value);
         }
         Ok((Value::Object(made), Size { depth: size.depth + 1, ..size }))
     }
 
     fn array(&mut self, items: &'e [Expr], span: Span) -> Result<(Value, Size), EvalError> {
-        self.visit(span)?;
         let mut made = Vec::with_capacity(items.len());
-        let mut size = Size { bytes: 2, depth: 0 };
+        let mut size = Size { bytes: 2, depth: 0, values: 1 };
         for (place, expr) in items.iter().enumerate() {
             let (value, inner) = self.whole(expr).map_err(|error| error.under(&place.to_string()))?;
-            size = grown(size, inner, 1, span)?;
+            size = grown(size, inner, usize::from(place > 0), span)?;
             made.push(value);
         }
         Ok((Value::Array(made), Size { depth: size.depth + 1, ..size }))
@@ -86,11 +91,7 @@ impl<'e> Machine<'e> {
 
     pub fn node(&mut self, node: &'e Node) -> Result<Val<'e>, EvalError> {
         let span = node.span();
-        match node {
-            Node::Object { fields, .. } => return Ok(Cow::Owned(self.object(fields, span)?.0)),
-            Node::Array { items, .. } => return Ok(Cow::Owned(self.array(items, span)?.0)),
-            _ => self.visit(span)?,
-        }
+        self.visit(span)?;
         match node {
             Node::Literal { value, .. } => Ok(Cow::Borrowed(value)),
             Node::Ref { root, path, lenient_outputs, .. } => {
@@ -106,7 +107,8 @@ impl<'e> Machine<'e> {
             }
             Node::Call { function, args, .. } => call::call(self, *function, args, span),
             Node::Template { pieces, .. } => self.template(pieces, span),
-            Node::Object { .. } | Node::Array { .. } => Ok(Cow::Owned(Value::Null)),
+            Node::Object { fields, .. } => Ok(Cow::Owned(self.object(fields, span)?.0)),
+            Node::Array { items, .. } => Ok(Cow::Owned(self.array(items, span)?.0)),
         }
     }
 
@@ -199,16 +201,21 @@ impl<'e> Machine<'e> {
             Cow::Borrowed(Value::String(text)) => Ok(Cow::Borrowed(text)),
             Cow::Owned(Value::String(text)) => Ok(Cow::Owned(text)),
             value if value.is_null() => Ok(Cow::Borrowed("")),
-            value => Ok(Cow::Owned(written(&value, node.span())?)),
+            value => Ok(Cow::Owned(written(&value, &mut self.meter, node.span())?)),
         }
     }
 }
 
-/// Compact JSON, once it is known to fit.
-pub(super) fn written(value: &Value, span: Span) -> Result<String, EvalError> {
-    let size = measure(value, MAX_RESULT);
-    within(size.ok_or_else(|| EvalError::new(EvalErrorKind::TooLarge, span))?, span)?;
-    Ok(value.to_string())
+/// Compact JSON, once it is known to fit and is paid for.
+pub(super) fn written(value: &Value, meter: &mut Meter, span: Span) -> Result<String, EvalError> {
+    let too_large = || EvalError::new(EvalErrorKind::TooLarge, span);
+    let size = measure(value, MAX_RESULT).ok_or_else(too_large)?;
+    within(size, span)?;
+    meter
+        .bytes(size.bytes)
+        .and_then(|()| meter.elements(size.values))
+        .map_err(|dry| out_of_fuel(dry, span))?;
+    serde_json::to_string(value).map_err(|_| too_large())
 }
 
 fn within(size: Size, span: Span) -> Result<(), EvalError> {
@@ -222,8 +229,11 @@ fn within(size: Size, span: Span) -> Result<(), EvalError> {
 
 /// A container's size with one more member, checked at once so that nothing grows past the bound first.
 fn grown(size: Size, member: Size, around: usize, span: Span) -> Result<Size, EvalError> {
-    let bytes = size.bytes + member.bytes + around;
-    let grown = Size { bytes, depth: size.depth.max(member.depth) };
+    let grown = Size {
+        bytes: size.bytes + member.bytes + around,
+        depth: size.depth.max(member.depth),
+        values: size.values + member.values,
+    };
     within(grown, span)?;
     Ok(grown)
 }

@@ -1,4 +1,5 @@
-//! Owns cutting expression text into words. Knows no grammar and no namespace, only which names may hold digits.
+//! Owns cutting expression text into words. Knows no grammar and no namespace, only which names may hold
+//! digits.
 
 use super::ast::CompareOp;
 use super::error::{Missing, ParseError, ParseErrorKind};

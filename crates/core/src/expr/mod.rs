@@ -1,9 +1,9 @@
 //! Expressions: one tree and one evaluator behind the spellings of three workflow formats.
 //!
-//! [`aip15`], [`swdl`] and [`ioa`] each read one format's text to an [`Expr`], whose references start at canonical
-//! [`Root`]s. [`Expr::eval`] asks an [`Env`] for those and is total: it gives a value or an error within the
-//! fuel, size and depth of [`bounds`], and never looks into data for more expressions. [`Expr::reads`] and
-//! [`Expr::ty`] tell what it refers to and what it will be without evaluating it.
+//! [`aip15`], [`swdl`] and [`ioa`] each read one format's text to an [`Expr`], whose references start at
+//! canonical [`Root`]s. [`Expr::eval`] asks an [`Env`] for those and is total: it gives a value or an error
+//! within the fuel, size and depth of [`bounds`], and never looks into data for more expressions.
+//! [`Expr::reads`] and [`Expr::ty`] tell what it refers to and what it will be without evaluating it.
 
 mod ast;
 mod build;

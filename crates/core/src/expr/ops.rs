@@ -1,4 +1,5 @@
-//! Owns what operators mean for values: truth, equality, order. Refuses to convert between types, and to recurse.
+//! Owns what operators mean for values: truth, equality, order. Refuses to convert between types, and to
+//! recurse.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,5 @@
-//! Owns the grammar: which operators bind tighter, what brackets and calls look like. Leaves names to a dialect.
+//! Owns the grammar: which operators bind tighter, what brackets and calls look like. Leaves names to a
+//! dialect.
 
 use serde_json::Value;
 

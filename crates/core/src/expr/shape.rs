@@ -1,4 +1,5 @@
-//! Owns what makes a tree acceptable, wherever it came from: parser, program or JSON. Knows no values' meaning.
+//! Owns what makes a tree acceptable, wherever it came from: parser, program or JSON. Knows no values'
+//! meaning.
 
 use thiserror::Error;
 

@@ -1,6 +1,6 @@
 //! Owns how big a JSON value is: the exact bytes of its compact text, and its depth. Refuses to recurse.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 /// What a value would take up when written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,26 +8,38 @@ pub(super) struct Size {
     pub bytes: usize,
     /// Levels of arrays and objects; a scalar has none.
     pub depth: usize,
+    /// Values in it, itself included.
+    pub values: usize,
 }
 
 /// The size of `value`, or nothing as soon as it is known to take more than `max` bytes.
 pub(super) fn measure(value: &Value, max: usize) -> Option<Size> {
-    let mut size = Size { bytes: 0, depth: 0 };
+    let mut size = Size { bytes: own_bytes(value), depth: 0, values: 1 };
     let mut todo = vec![(value, 1)];
     while let Some((value, depth)) = todo.pop() {
-        size.bytes += own_bytes(value);
-        // Before the members are listed, which takes memory.
         if size.bytes > max {
             return None;
         }
+        // Only members that have members themselves wait for their turn; there may be very many of the
+        // others.
+        let mut member = |member: &Value| {
+            if size.bytes > max {
+                return false;
+            }
+            size.bytes += own_bytes(member);
+            size.values += 1;
+            member.is_array() || member.is_object()
+        };
         match value {
-            Value::Array(items) => todo.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(fields) => todo.extend(fields.values().map(|item| (item, depth + 1))),
+            Value::Array(items) => todo.extend(items.iter().filter(|v| member(v)).map(|v| (v, depth + 1))),
+            Value::Object(fields) => {
+                todo.extend(fields.values().filter(|v| member(v)).map(|v| (v, depth + 1)))
+            }
             _ => continue,
         }
         size.depth = size.depth.max(depth);
     }
-    Some(size)
+    (size.bytes <= max).then_some(size)
 }
 
 /// What a value takes without its members: brackets, commas and keys are its own.
@@ -35,12 +47,22 @@ fn own_bytes(value: &Value) -> usize {
     match value {
         Value::Null => 4,
         Value::Bool(b) => 5 - usize::from(*b),
-        Value::Number(n) => n.to_string().len(),
+        Value::Number(n) => number_bytes(n),
         Value::String(s) => text_bytes(s),
         Value::Array(items) => punctuation(items.len()),
         Value::Object(fields) => {
             punctuation(fields.len()) + fields.keys().map(|key| text_bytes(key) + 1).sum::<usize>()
         }
+    }
+}
+
+/// The digits and sign of a number; whole ones are common, and need not be written out to be counted.
+fn number_bytes(n: &Number) -> usize {
+    let digits = |n: u64| 1 + n.checked_ilog10().unwrap_or(0) as usize;
+    match (n.as_u64(), n.as_i64()) {
+        (Some(n), _) => digits(n),
+        (None, Some(n)) => 1 + digits(n.unsigned_abs()),
+        (None, None) => n.to_string().len(),
     }
 }
 
@@ -50,7 +72,7 @@ fn punctuation(n: usize) -> usize {
 }
 
 /// A string between quotes, with what JSON makes longer.
-fn text_bytes(text: &str) -> usize {
+pub(super) fn text_bytes(text: &str) -> usize {
     let extra = |b: u8| match b {
         b'"' | b'\\' | 0x08 | 0x09 | 0x0a | 0x0c | 0x0d => 1,
         0x00..0x20 => 5,
@@ -72,7 +94,7 @@ mod tests {
             json!([true, false, null]),
             json!({}),
             json!([]),
-            json!([1, -2, 3.5, 1e300, -0.0, u64::MAX]),
+            json!([0, 1, 9, 10, -2, -10, 3.5, 1e300, -0.0, u64::MAX, i64::MIN]),
             json!({odd: odd, "a": {"b": [[], {"c": "d"}]}}),
         ] {
             let written = serde_json::to_string(&value).unwrap().len();
@@ -85,6 +107,7 @@ mod tests {
     fn counts_levels() {
         assert_eq!(measure(&json!(1), 99).unwrap().depth, 0);
         assert_eq!(measure(&json!([]), 99).unwrap().depth, 1);
-        assert_eq!(measure(&json!({"a": [{}], "b": 1}), 99).unwrap().depth, 3);
+        let size = measure(&json!({"a": [{}], "b": 1}), 99).unwrap();
+        assert_eq!((size.depth, size.values), (3, 4));
     }
 }

@@ -1,4 +1,5 @@
-//! Owns the words for a stage's status in SWDL expressions, and their other spellings. Knows no state machine.
+//! Owns the words for a stage's status in SWDL expressions, and their other spellings. Knows no state
+//! machine.
 
 use serde_json::Value;
 

@@ -46,8 +46,8 @@ fn dialect(scope: Scope) -> Dialect {
 
 /// Reads a string that may have `${{ }}` in it.
 ///
-/// A string that is one `${{ }}`, blanks aside, gives that expression's value with its type; text around it, or
-/// a second one, makes the result a string.
+/// A string that is one `${{ }}`, blanks aside, gives that expression's value with its type; text around it,
+/// or a second one, makes the result a string.
 pub fn template(text: &str, scope: Scope) -> Result<Expr, ParseError> {
     template::parse(text, dialect(scope))
 }

@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::ast::{Expr, Node, Piece};
-use super::bounds::MAX_TEXT;
+use super::bounds::{MAX_NODES, MAX_TEXT};
 use super::error::{ParseError, ParseErrorKind};
 use super::parse::{self, Dialect};
+use super::shape::ShapeError;
 use super::span::Span;
 
 pub(super) const OPEN: &str = "${{";
@@ -85,6 +86,9 @@ fn scan(text: &str) -> Result<Vec<Stretch>, ParseError> {
     let mut at = 0;
     while let Some(offset) = text[at..].find(OPEN) {
         let start = at + offset;
+        if stretches.len() > 2 * MAX_NODES {
+            return Err(ParseError::new(ShapeError::TooManyNodes, Span::new(0, text.len())));
+        }
         if start > at {
             stretches.push(Stretch::Text(at, start));
         }

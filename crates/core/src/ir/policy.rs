@@ -320,6 +320,14 @@ pub struct Budget {
     pub mode: BudgetMode,
 }
 
+impl Budget {
+    /// Whether what was spent is all of it.
+    pub fn is_spent(&self, tokens: u64, micro_usd: Option<u64>) -> bool {
+        self.tokens.is_some_and(|most| tokens >= most)
+            || self.micro_usd.is_some_and(|most| micro_usd.unwrap_or(0) >= most)
+    }
+}
+
 /// What happens when it is spent and another attempt would start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

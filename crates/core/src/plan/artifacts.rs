@@ -6,7 +6,7 @@ use super::{
     closest::did_you_mean,
     definition::ScopeIx,
     problem::{At, Problem, ProblemCode, Problems},
-    survey::{Place, Reach, Survey, Unseen},
+    survey::{Reach, Spot, Survey, Unseen},
 };
 use crate::{
     ids::{ArtifactName, StepId},
@@ -18,31 +18,37 @@ pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
         let at = |field: &str| survey.at(scope, i, field);
         match &step.kind {
             Kind::Work(work) => {
-                let place = Place { scope, step: Some(i), reach: Reach::Before };
-                check_work(survey, place, "", work, problems);
+                let spot = Spot { scope, step: Some(i), reach: Reach::Before };
+                check_work(survey, spot, "", work, problems);
             }
             Kind::Call(call) => check_exports(survey, (scope, i), call, &at, problems),
             _ => {}
         }
         if let Some(undo) = &step.undo {
-            let place = Place { scope, step: Some(i), reach: Reach::Own };
-            check_work(survey, place, "undo.", &undo.work, problems);
+            let spot = Spot { scope, step: Some(i), reach: Reach::Own };
+            check_work(survey, spot, "undo.", &undo.work, problems);
         }
     }
 }
 
-fn check_work(survey: &Survey<'_>, place: Place, prefix: &str, work: &Work, problems: &mut Problems) {
-    let at = |field: &str| survey.at_place(place, &format!("{prefix}{field}"));
+fn check_work(survey: &Survey<'_>, spot: Spot, prefix: &str, work: &Work, problems: &mut Problems) {
+    let at = |field: &str| survey.at_spot(spot, &format!("{prefix}{field}"));
     check_once("gives", work.gives.iter().map(|gives| &gives.name), &at, problems);
     check_once("takes", work.takes.iter().map(|takes| &takes.name), &at, problems);
     for (n, takes) in work.takes.iter().enumerate() {
         let at = at(&format!("takes[{n}]"));
-        match survey.see(place, takes.from.as_str()) {
+        match survey.see(spot, takes.from.as_str()) {
             Ok(seen) => {
                 let step = survey.definition.scope(seen.scope).step(seen.step);
                 problems_of(step, &takes.artifact, at, problems);
             }
-            Err(unseen) => problems.push(not_there(survey, place, &takes.from, &unseen, at)),
+            Err(Unseen::NoSuchStep) => problems.push_with(ProblemCode::UnknownArtifactSource, || {
+                let known = survey.definition.workflow_of(spot.scope).names.keys();
+                let hint = did_you_mean(takes.from.as_str(), known.map(StepId::as_str));
+                let message = format!("there is no step `{}` to take an artifact from", takes.from);
+                Problem::new(ProblemCode::UnknownArtifactSource, at, message).maybe_hint(hint)
+            }),
+            Err(unseen) => problems.push(not_before(&takes.from, &unseen, at)),
         }
     }
 }
@@ -67,13 +73,7 @@ fn check_once<'a>(
     }
 }
 
-fn not_there(survey: &Survey<'_>, place: Place, from: &StepId, unseen: &Unseen, at: At) -> Problem {
-    if *unseen == Unseen::NoSuchStep {
-        let known = survey.definition.workflow_of(place.scope).names.keys();
-        let message = format!("there is no step `{from}` to take an artifact from");
-        return Problem::new(ProblemCode::UnknownArtifactSource, at, message)
-            .maybe_hint(did_you_mean(from.as_str(), known.map(StepId::as_str)));
-    }
+fn not_before(from: &StepId, unseen: &Unseen, at: At) -> Problem {
     let why = match unseen {
         Unseen::InsideEach(each) => format!("runs once for each item of `{each}`"),
         Unseen::SiblingLane => "is in a lane that runs at the same time".to_owned(),
@@ -95,8 +95,10 @@ fn problems_of(step: &Step, artifact: &ArtifactName, at: At, problems: &mut Prob
     };
     if !given.contains(&artifact) {
         let message = format!("`{}` gives no artifact `{artifact}`", step.id);
-        let hint = did_you_mean(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
-        problems.push(Problem::new(ProblemCode::UnknownArtifact, at, message).maybe_hint(hint));
+        problems.push_with(ProblemCode::UnknownArtifact, || {
+            let hint = did_you_mean(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
+            Problem::new(ProblemCode::UnknownArtifact, at, message).maybe_hint(hint)
+        });
     }
 }
 
@@ -109,21 +111,20 @@ fn check_exports(
 ) {
     check_once("exports", call.exports.iter().map(|export| &export.name), at, problems);
     let Some(called) = survey.definition.scope(scope).inner[i as usize].first() else { return };
-    let place = Place { scope: *called, step: None, reach: Reach::End };
+    let spot = Spot { scope: *called, step: None, reach: Reach::End };
     for (n, export) in call.exports.iter().enumerate() {
         let at = at(&format!("exports[{n}]"));
-        match survey.see(place, export.from.as_str()) {
+        match survey.see(spot, export.from.as_str()) {
             Ok(seen) => {
                 let step = survey.definition.scope(seen.scope).step(seen.step);
                 problems_of(step, &export.artifact, at, problems);
             }
-            Err(_) => {
+            Err(_) => problems.push_with(ProblemCode::UnknownExportSource, || {
                 let known = survey.definition.workflow_of(*called).names.keys();
                 let hint = did_you_mean(export.from.as_str(), known.map(StepId::as_str));
                 let message = format!("`{}` has no step `{}` to export from", call.workflow, export.from);
-                let problem = Problem::new(ProblemCode::UnknownExportSource, at, message);
-                problems.push(problem.maybe_hint(hint));
-            }
+                Problem::new(ProblemCode::UnknownExportSource, at, message).maybe_hint(hint)
+            }),
         }
     }
 }

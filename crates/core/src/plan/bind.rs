@@ -7,11 +7,13 @@ use serde_json::Value;
 use super::{
     Hash,
     closest::did_you_mean,
-    contracts::{Says, names, says},
+    contracts::{is_unknown_parameter, names},
     definition::{Definition, Plan},
+    frozen::depth_is_within,
     problem::{At, Problem, ProblemCode},
 };
 use crate::{
+    expr::bounds::MAX_VALUE_DEPTH,
     ir::{Schema, SchemaError},
     limits,
 };
@@ -23,6 +25,11 @@ impl Definition {
             Value::Null => Value::Object(serde_json::Map::new()),
             given => given,
         };
+        // Before anything that would recurse over it.
+        if !depth_is_within(&parameters, MAX_VALUE_DEPTH) {
+            let message = format!("parameters nest at most {MAX_VALUE_DEPTH} levels deep");
+            return Err(vec![Problem::new(ProblemCode::BadParameter, At::field("parameters"), message)]);
+        }
         let schema = &self.root().workflow.inputs;
         schema.fill(&mut parameters);
         let problems = check(schema, &parameters);
@@ -49,7 +56,7 @@ fn check(schema: &Schema, parameters: &Value) -> Vec<Problem> {
         let message = format!("the parameter `{name}` is missing");
         Problem::new(ProblemCode::MissingParameter, field(name), message)
     });
-    let unknown = given.keys().filter(|name| matches!(says(schema, name), Says::Nothing | Says::Forbidden));
+    let unknown = given.keys().filter(|name| is_unknown_parameter(schema, name));
     let unknown = unknown.map(|name| {
         let message = format!("there is no parameter `{name}`");
         Problem::new(ProblemCode::UnknownParameter, field(name), message)

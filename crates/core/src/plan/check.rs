@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Hash, Problem, advice, artifacts, contracts, cost,
+    Problem, advice, artifacts, calls, contracts, cost,
     definition::Definition,
     frozen,
     library::{Library, gather},
@@ -39,13 +39,14 @@ fn freeze(
     called: &BTreeMap<String, Arc<Workflow>>,
     problems: &mut Problems,
 ) -> Option<Definition> {
-    let value = frozen::to_value(root, called, problems)?;
-    let definition = Definition::index(Hash::of_json(&value), root, called);
+    let hash = frozen::hash(root, called, problems)?;
+    let definition = Definition::index(hash, root, called);
     let survey = Survey::of(&definition);
     shape::check(&survey, problems);
     order::check(&survey, problems);
     numbers::check(&survey, problems);
     contracts::check(&survey, problems);
+    calls::check(&survey, problems);
     artifacts::check(&survey, problems);
     references::check(&survey, problems);
     advice::check(&survey, problems);

@@ -6,7 +6,7 @@ const LONGEST: usize = 64;
 const MOST: usize = 2_000;
 
 /// A hint that names the nearest of `known`, if a slip of the fingers explains the difference.
-pub(super) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     closest(name, known).map(|name| format!("did you mean `{name}`?"))
 }
 

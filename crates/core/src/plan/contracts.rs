@@ -75,6 +75,16 @@ pub(super) fn says(schema: &Schema, property: &str) -> Says {
     }
 }
 
+/// Whether a parameter is neither declared nor allowed. A schema that lists some and is silent about others is taken
+/// to list all: a wrong name is likelier than one that nobody wrote down. Names that start with `_` are the host's.
+pub(super) fn is_unknown_parameter(schema: &Schema, name: &str) -> bool {
+    match says(schema, name) {
+        Says::Forbidden => true,
+        Says::Nothing => !name.starts_with('_'),
+        Says::Yes | Says::Allowed => false,
+    }
+}
+
 /// The names of the properties it declares.
 pub(super) fn names(schema: &Schema) -> impl Iterator<Item = &str> {
     schema.properties().map(|(name, _)| name.as_str())

@@ -23,7 +23,7 @@ pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
     if let Some(retry) = &root.workflow.scope.retry {
         count.times(u64::from(retry.attempts));
     }
-    if count.starts > 0 || !count.items.is_empty() {
+    if count.starts > 0 || count.endless || !count.items.is_empty() {
         let at = survey.at_scope(root.root, "");
         problems.push(Problem::new(ProblemCode::WorkerStarts, at, count.message()));
     }

@@ -164,16 +164,17 @@ impl Graph {
         levels
     }
 
-    /// The path of an acyclic graph with the greatest sum of weights, and the sum.
+    /// The path of an acyclic graph with the greatest sum of weights, and the sum. Of several, one with most nodes, so
+    /// that it starts and ends where a run does even if nothing there adds to the sum.
     pub fn longest(&self, weights: &[u64]) -> (Vec<u32>, u64) {
-        let mut best = weights.to_vec();
+        let mut best: Vec<(u64, u32)> = weights.iter().map(|weight| (*weight, 1)).collect();
         let mut from = vec![UNSEEN; self.len()];
         for node in self.order() {
             for &to in self.to(node) {
-                let sum = best[node as usize].saturating_add(weights[to as usize]);
-                // A first way in is taken even if it adds nothing, so that the path starts where a run does.
-                if sum > best[to as usize] || (sum == best[to as usize] && from[to as usize] == UNSEEN) {
-                    best[to as usize] = sum;
+                let (sum, nodes) = best[node as usize];
+                let way = (sum.saturating_add(weights[to as usize]), nodes + 1);
+                if way > best[to as usize] {
+                    best[to as usize] = way;
                     from[to as usize] = node;
                 }
             }
@@ -181,7 +182,7 @@ impl Graph {
         let Some(mut node) = self.nodes().rev().max_by_key(|node| best[*node as usize]) else {
             return (Vec::new(), 0);
         };
-        let total = best[node as usize];
+        let total = best[node as usize].0;
         let mut path = vec![node];
         while from[node as usize] != UNSEEN {
             node = from[node as usize];

@@ -16,7 +16,7 @@ impl Hash {
         Hash(*blake3::hash(bytes).as_bytes())
     }
 
-    /// The hash of a value, whatever the order of its keys.
+    /// The hash of what something is as JSON, whatever the order of its keys.
     pub fn of_json<T: Serialize>(value: &T) -> Hash {
         let value = serde_json::to_value(value).expect("what is hashed serialises to JSON");
         Hash::of(canonical_json(&value).as_bytes())
@@ -32,18 +32,39 @@ impl Hash {
 
 /// Compact JSON with the keys of every object in order.
 pub fn canonical_json(value: &Value) -> String {
-    fn ordered(value: &Value) -> Value {
-        match value {
-            Value::Object(object) => {
-                let mut entries: Vec<_> = object.iter().collect();
-                entries.sort_by(|a, b| a.0.cmp(b.0));
-                Value::Object(entries.into_iter().map(|(k, v)| (k.clone(), ordered(v))).collect())
+    let mut text = Vec::new();
+    write(value, &mut text);
+    String::from_utf8(text).expect("JSON is text")
+}
+
+fn write(value: &Value, text: &mut Vec<u8>) {
+    match value {
+        Value::Object(object) => {
+            let mut entries: Vec<_> = object.iter().collect();
+            entries.sort_unstable_by(|a, b| a.0.cmp(b.0));
+            let mut separator = b'{';
+            for (key, value) in &entries {
+                text.push(std::mem::replace(&mut separator, b','));
+                write_leaf(key, text);
+                text.push(b':');
+                write(value, text);
             }
-            Value::Array(items) => Value::Array(items.iter().map(ordered).collect()),
-            other => other.clone(),
+            text.extend_from_slice(if entries.is_empty() { b"{}" } else { b"}" });
         }
+        Value::Array(items) => {
+            let mut separator = b'[';
+            for item in items {
+                text.push(std::mem::replace(&mut separator, b','));
+                write(item, text);
+            }
+            text.extend_from_slice(if items.is_empty() { b"[]" } else { b"]" });
+        }
+        leaf => write_leaf(leaf, text),
     }
-    ordered(value).to_string()
+}
+
+fn write_leaf<T: Serialize + ?Sized>(leaf: &T, text: &mut Vec<u8>) {
+    serde_json::to_writer(text, leaf).expect("a leaf serialises to JSON");
 }
 
 impl fmt::Display for Hash {
@@ -84,6 +105,14 @@ mod tests {
             Hash::of_json(&json!({"b": {"d": 3, "c": 2}, "a": 1}))
         );
         assert_ne!(Hash::of_json(&json!([1, 2])), Hash::of_json(&json!([2, 1])));
+    }
+
+    #[test]
+    fn canonical_json_is_json_and_empty_things_are_there() {
+        let value = json!({"b": [], "a": {}, "c": [1, 2.5, "x\"y", null, {"z": true, "y": [[]]}]});
+        let text = canonical_json(&value);
+        assert_eq!(text, r#"{"a":{},"b":[],"c":[1,2.5,"x\"y",null,{"y":[[]],"z":true}]}"#);
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
     }
 
     #[test]

@@ -111,15 +111,15 @@ impl Search<'_> {
     fn call(&mut self, number: usize, step: &StepId, name: &str) {
         let known = self.numbers.get(name).copied();
         let Some(callee) = known.or_else(|| self.add(name)) else {
-            let at = At {
-                workflow: self.found[number].name.clone(),
-                step: Some(step.clone()),
-                ..At::field("workflow")
-            };
-            let names = self.library.names();
-            let hint = did_you_mean(name, names.iter().map(String::as_str));
-            let message = format!("there is no workflow `{name}` to call");
-            self.problems.push(Problem::new(ProblemCode::UnknownWorkflow, at, message).maybe_hint(hint));
+            let workflow = self.found[number].name.clone();
+            let at = At { workflow, step: Some(step.clone()), ..At::field("workflow") };
+            let library = self.library;
+            self.problems.push_with(ProblemCode::UnknownWorkflow, || {
+                let names = library.names();
+                let hint = did_you_mean(name, names.iter().map(String::as_str));
+                let message = format!("there is no workflow `{name}` to call");
+                Problem::new(ProblemCode::UnknownWorkflow, at, message).maybe_hint(hint)
+            });
             return;
         };
         self.found[number].calls.push((step.clone(), callee));

@@ -7,6 +7,7 @@
 mod advice;
 mod artifacts;
 mod bind;
+mod calls;
 mod check;
 mod closest;
 mod contracts;
@@ -25,6 +26,8 @@ mod shape;
 mod sites;
 mod survey;
 mod types;
+
+pub(crate) use closest::did_you_mean;
 
 pub use check::{Checked, check};
 pub use definition::{Definition, Next, Place, Plan, ScopeEntry, ScopeIx, WorkflowEntry};

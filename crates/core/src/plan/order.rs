@@ -4,7 +4,7 @@
 use super::{
     closest::did_you_mean,
     definition::{ScopeEntry, ScopeIx},
-    problem::{Problem, ProblemCode, Problems},
+    problem::{At, Problem, ProblemCode, Problems},
     survey::Survey,
 };
 use crate::{
@@ -41,8 +41,7 @@ impl ScopeCheck<'_> {
                     let message = format!("`{id}` waits for itself");
                     self.problems.push(Problem::new(ProblemCode::SelfDependency, at, message));
                 } else if !self.entry.by_id.contains_key(id) {
-                    let problem = self.unknown(ProblemCode::UnknownDependency, at, id);
-                    self.problems.push(problem);
+                    self.unknown(ProblemCode::UnknownDependency, at, id);
                 }
             }
         }
@@ -52,8 +51,7 @@ impl ScopeCheck<'_> {
     fn check_routed(&mut self, start: Option<&StepId>, cycles: bool) {
         if let Some(start) = start.filter(|start| !self.entry.by_id.contains_key(*start)) {
             let at = self.survey.at_scope(self.ix, "start");
-            let problem = self.unknown(ProblemCode::UnknownStart, at, start);
-            self.problems.push(problem);
+            self.unknown(ProblemCode::UnknownStart, at, start);
         }
         let mut known = true;
         for (i, step) in (0u32..).zip(&self.entry.scope.steps) {
@@ -63,8 +61,7 @@ impl ScopeCheck<'_> {
                 {
                     known = false;
                     let at = self.survey.at(self.ix, i, field);
-                    let problem = self.unknown(ProblemCode::UnknownTarget, at, id);
-                    self.problems.push(problem);
+                    self.unknown(ProblemCode::UnknownTarget, at, id);
                 }
             }
         }
@@ -78,15 +75,18 @@ impl ScopeCheck<'_> {
     }
 
     /// Says where the step is if it exists somewhere else, and else which name is near.
-    fn unknown(&self, code: ProblemCode, at: super::At, id: &StepId) -> Problem {
-        if let Some((scope, step)) = self.survey.definition.workflow_of(self.ix).names.get(id) {
-            let message = format!("`{id}` is not in the same list of steps");
-            let problem =
-                Problem::new(code, at, message).related(self.survey.at(*scope, *step, ""), "it is here");
-            return problem.hint("name the step that holds it");
-        }
-        let hint = did_you_mean(id.as_str(), self.entry.by_id.keys().map(StepId::as_str));
-        Problem::new(code, at, format!("there is no step `{id}`")).maybe_hint(hint)
+    fn unknown(&mut self, code: ProblemCode, at: At, id: &StepId) {
+        let (survey, entry) = (self.survey, self.entry);
+        let elsewhere = survey.definition.workflow_of(self.ix).names.get(id);
+        self.problems.push_with(code, || match elsewhere {
+            Some((scope, step)) => Problem::new(code, at, format!("`{id}` is not in the same list of steps"))
+                .related(survey.at(*scope, *step, ""), "it is here")
+                .hint("name the step that holds it"),
+            None => {
+                let hint = did_you_mean(id.as_str(), entry.by_id.keys().map(StepId::as_str));
+                Problem::new(code, at, format!("there is no step `{id}`")).maybe_hint(hint)
+            }
+        });
     }
 
     fn check_cycles(&mut self, hint: &str) {

@@ -231,11 +231,17 @@ pub(super) struct Problems {
 
 impl Problems {
     pub fn push(&mut self, problem: Problem) {
-        self.errors |= problem.is_error();
-        let count = self.counts.entry(problem.code).or_default();
+        self.push_with(problem.code, || problem);
+    }
+
+    /// For a problem that takes long to put into words, such as one with a guess at what was meant: it is only made if
+    /// it is kept.
+    pub fn push_with(&mut self, code: ProblemCode, make: impl FnOnce() -> Problem) {
+        self.errors |= code.severity() == Severity::Error;
+        let count = self.counts.entry(code).or_default();
         *count += 1;
         if *count <= KEPT {
-            self.kept.push(problem);
+            self.kept.push(make());
         }
     }
 

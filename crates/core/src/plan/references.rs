@@ -2,10 +2,10 @@
 
 use super::{
     closest::did_you_mean,
-    contracts::{Says, names, says},
+    contracts::{Says, is_unknown_parameter, names, says},
     problem::{At, Problem, ProblemCode, Problems},
     sites::{Site, sites},
-    survey::{Seen, Survey, Unseen},
+    survey::{Seen, Spot, Survey, Unseen},
     types,
 };
 use crate::{
@@ -37,84 +37,71 @@ impl<'a> SiteCheck<'a> {
         at(self.survey, &self.site, &read.at, read.span)
     }
 
-    fn push(&mut self, read: &Read<'_>, problem: Problem) {
+    fn push(
+        &mut self,
+        read: &Read<'_>,
+        code: ProblemCode,
+        make: impl FnOnce(Problem) -> Problem,
+        message: String,
+    ) {
         self.wrong.push(read.span);
-        self.problems.push(problem);
+        let at = self.at(read);
+        self.problems.push_with(code, || make(Problem::new(code, at, message)));
     }
 
     fn check_read(&mut self, read: &Read<'_>) {
         match read.root {
             Root::Input => self.check_input(read),
             Root::Step { id, part } => self.check_step(read, id, *part),
-            Root::Item | Root::Index if !self.survey.has_item(self.site.place.scope) => {
+            Root::Item | Root::Index if !self.survey.has_item(self.site.spot.scope) => {
                 let message = "there is no item here: only steps inside an each have one";
-                self.push(read, Problem::new(ProblemCode::NoItem, self.at(read), message));
+                self.push(read, ProblemCode::NoItem, |problem| problem, message.to_owned());
             }
             Root::Item | Root::Index | Root::Context | Root::Env | Root::Run | Root::Workflow => {}
         }
     }
 
     fn check_input(&mut self, read: &Read<'_>) {
-        let schema = &self.survey.definition.workflow_of(self.site.place.scope).workflow.inputs;
+        let schema = &self.survey.definition.workflow_of(self.site.spot.scope).workflow.inputs;
         let Some(name) = read.path.first() else { return };
-        if matches!(says(schema, name), Says::Nothing | Says::Forbidden) {
+        if is_unknown_parameter(schema, name) {
             let message = format!("there is no parameter `{name}`");
-            let problem = Problem::new(ProblemCode::UnknownParameter, self.at(read), message);
-            self.push(read, problem.maybe_hint(did_you_mean(name, names(schema))));
+            let hint = |problem: Problem| problem.maybe_hint(did_you_mean(name, names(schema)));
+            self.push(read, ProblemCode::UnknownParameter, hint, message);
         }
     }
 
     fn check_step(&mut self, read: &Read<'_>, id: &str, part: Part) {
-        match self.survey.see(self.site.place, id) {
+        match self.survey.see(self.site.spot, id) {
             Ok(seen) => {
                 self.remark(read, seen);
                 if part == Part::Output {
                     self.check_output(read, seen);
                 }
             }
-            Err(unseen) => {
-                let problem = self.unseen(read, id, unseen);
-                self.push(read, problem);
-            }
+            Err(unseen) => self.unseen(read, id, &unseen),
         }
     }
 
-    fn unseen(&self, read: &Read<'_>, id: &str, unseen: Unseen) -> Problem {
-        let problem = |code, message: String| Problem::new(code, self.at(read), message);
-        match unseen {
-            Unseen::NoSuchStep => {
-                let known = &self.survey.definition.workflow_of(self.site.place.scope).names;
-                problem(ProblemCode::UnknownStep, format!("there is no step `{id}`"))
-                    .maybe_hint(did_you_mean(id, known.keys().map(StepId::as_str)))
-            }
-            Unseen::Itself => {
-                problem(ProblemCode::SelfReference, format!("`{id}` reads itself before it has run"))
-            }
+    fn unseen(&mut self, read: &Read<'_>, id: &str, unseen: &Unseen) {
+        let (code, message) = match unseen {
+            Unseen::NoSuchStep => (ProblemCode::UnknownStep, format!("there is no step `{id}`")),
+            Unseen::Itself => (ProblemCode::SelfReference, format!("`{id}` reads itself before it has run")),
             Unseen::Around => {
-                problem(ProblemCode::SelfReference, format!("`{id}` is around this and has not ended yet"))
+                (ProblemCode::SelfReference, format!("`{id}` is around this and has not ended yet"))
             }
-            Unseen::NotBefore => {
-                let message = format!("`{id}` can never have run before this");
-                problem(ProblemCode::NotBefore, message).maybe_hint(self.not_before_hint(id))
+            Unseen::NotBefore => (ProblemCode::NotBefore, format!("`{id}` can never have run before this")),
+            Unseen::SiblingLane => {
+                (ProblemCode::SiblingLane, format!("`{id}` is in another lane that runs at the same time"))
             }
-            Unseen::SiblingLane => problem(
-                ProblemCode::SiblingLane,
-                format!("`{id}` is in another lane that runs at the same time"),
-            )
-            .hint("read it after the parallel step"),
-            Unseen::InsideEach(each) => problem(
+            Unseen::InsideEach(each) => (
                 ProblemCode::InsideEach,
                 format!("`{id}` runs once for each item of `{each}`, and none of them is meant here"),
-            )
-            .hint(format!("read `{each}`, which has what every item gave")),
-        }
-    }
-
-    fn not_before_hint(&self, id: &str) -> Option<String> {
-        let step = self.site.place.step?;
-        let entry = self.survey.definition.scope(self.site.place.scope);
-        let same_list = entry.by_id.contains_key(id);
-        (same_list && !entry.is_routed()).then(|| format!("let `{}` wait for it", entry.step(step).id))
+            ),
+        };
+        let (survey, spot) = (self.survey, self.site.spot);
+        let hint = |problem: Problem| problem.maybe_hint(unseen_hint(survey, spot, id, unseen));
+        self.push(read, code, hint, message);
     }
 
     fn check_output(&mut self, read: &Read<'_>, seen: Seen) {
@@ -132,8 +119,10 @@ impl<'a> SiteCheck<'a> {
             Says::Yes | Says::Allowed => return,
         };
         let message = format!("`{}` does not declare the output `{name}`", step.id);
-        let problem = Problem::new(code, self.at(read), message).maybe_hint(nearest(name, schema));
-        self.push(read, problem.related(self.survey.at(seen.scope, seen.step, "outputs"), "declared here"));
+        let declared = self.survey.at(seen.scope, seen.step, "outputs");
+        let hint =
+            |problem: Problem| problem.maybe_hint(nearest(name, schema)).related(declared, "declared here");
+        self.push(read, code, hint, message);
     }
 
     /// References that work and that a person should know about.
@@ -154,10 +143,28 @@ impl<'a> SiteCheck<'a> {
     }
 }
 
+fn unseen_hint(survey: &Survey<'_>, spot: Spot, id: &str, unseen: &Unseen) -> Option<String> {
+    match unseen {
+        Unseen::NoSuchStep => {
+            let known = &survey.definition.workflow_of(spot.scope).names;
+            did_you_mean(id, known.keys().map(StepId::as_str))
+        }
+        Unseen::NotBefore => {
+            let entry = survey.definition.scope(spot.scope);
+            let step = entry.step(spot.step?);
+            let can_wait = entry.by_id.contains_key(id) && !entry.is_routed();
+            can_wait.then(|| format!("let `{}` wait for it", step.id))
+        }
+        Unseen::SiblingLane => Some("read it after the parallel step".to_owned()),
+        Unseen::InsideEach(each) => Some(format!("read `{each}`, which has what every item gave")),
+        Unseen::Itself | Unseen::Around => None,
+    }
+}
+
 /// Where in a site: spans only mean something in the outermost text.
 pub(super) fn at(survey: &Survey<'_>, site: &Site<'_>, pointer: &str, span: Span) -> At {
     let field = format!("{}{}", site.field, pointer.replace('/', "."));
-    At { span: (span != Span::default()).then_some(span), ..survey.at_place(site.place, &field) }
+    At { span: (span != Span::default()).then_some(span), ..survey.at_spot(site.spot, &field) }
 }
 
 fn nearest(name: &str, schema: &Schema) -> Option<String> {

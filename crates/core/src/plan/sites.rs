@@ -2,7 +2,7 @@
 
 use super::{
     definition::{ScopeEntry, ScopeIx, WorkflowEntry},
-    survey::{Place, Reach, Survey},
+    survey::{Reach, Spot, Survey},
 };
 use crate::{
     expr::Expr,
@@ -12,7 +12,7 @@ use crate::{
 /// One expression.
 #[derive(Debug)]
 pub(super) struct Site<'a> {
-    pub place: Place,
+    pub spot: Spot,
     pub field: String,
     pub expr: &'a Expr,
     /// What its value must look like.
@@ -24,7 +24,7 @@ pub(super) struct Site<'a> {
 /// All of them, in the order of the steps.
 pub(super) fn sites<'a>(survey: &Survey<'a>) -> Vec<Site<'a>> {
     let mut sites =
-        Sites { found: Vec::new(), place: Place { scope: ScopeIx(0), step: None, reach: Reach::Start } };
+        Sites { found: Vec::new(), spot: Spot { scope: ScopeIx(0), step: None, reach: Reach::Start } };
     for entry in &survey.definition.workflows {
         sites.workflow(entry);
     }
@@ -36,22 +36,22 @@ pub(super) fn sites<'a>(survey: &Survey<'a>) -> Vec<Site<'a>> {
 
 struct Sites<'a> {
     found: Vec<Site<'a>>,
-    place: Place,
+    spot: Spot,
 }
 
 impl<'a> Sites<'a> {
     fn add(&mut self, field: String, expr: &'a Expr) {
-        self.found.push(Site { place: self.place, field, expr, wants: None, required: false });
+        self.found.push(Site { spot: self.spot, field, expr, wants: None, required: false });
     }
 
     fn with_reach(&mut self, reach: Reach, field: &str, expr: &'a Expr) {
-        let place = Place { reach, ..self.place };
-        self.found.push(Site { place, field: field.to_owned(), expr, wants: None, required: false });
+        let spot = Spot { reach, ..self.spot };
+        self.found.push(Site { spot, field: field.to_owned(), expr, wants: None, required: false });
     }
 
     fn workflow(&mut self, entry: &'a WorkflowEntry) {
         let workflow = &entry.workflow;
-        self.place = Place { scope: entry.root, step: None, reach: Reach::Start };
+        self.spot = Spot { scope: entry.root, step: None, reach: Reach::Start };
         for (name, value) in &workflow.env {
             self.add(format!("env.{name}"), value);
         }
@@ -66,7 +66,7 @@ impl<'a> Sites<'a> {
     }
 
     fn hook(&mut self, i: usize, hook: &'a Hook) {
-        self.place.reach = match hook.when {
+        self.spot.reach = match hook.when {
             HookWhen::Start => Reach::Start,
             HookWhen::Success | HookWhen::Failure => Reach::End,
         };
@@ -84,10 +84,10 @@ impl<'a> Sites<'a> {
 
     fn scope(&mut self, scope: ScopeIx, entry: &'a ScopeEntry) {
         for (i, step) in (0u32..).zip(&entry.scope.steps) {
-            self.place = Place { scope, step: Some(i), reach: Reach::Before };
+            self.spot = Spot { scope, step: Some(i), reach: Reach::Before };
             self.step(step);
         }
-        self.place = Place { scope, step: None, reach: Reach::End };
+        self.spot = Spot { scope, step: None, reach: Reach::End };
         if let Some(result) = &entry.scope.result {
             self.add("result".to_owned(), result);
         }
@@ -98,7 +98,7 @@ impl<'a> Sites<'a> {
         self.bindings("", &step.inputs);
         self.kind(&step.kind);
         if let Some(undo) = &step.undo {
-            self.place.reach = Reach::Own;
+            self.spot.reach = Reach::Own;
             self.bindings("undo.", &undo.inputs);
             self.work("undo.", &undo.work);
         }
@@ -108,7 +108,7 @@ impl<'a> Sites<'a> {
         for binding in bindings {
             let field = format!("{prefix}inputs.{}", binding.name);
             let (wants, required) = (Some(&binding.schema), binding.required);
-            self.found.push(Site { place: self.place, field, expr: &binding.value, wants, required });
+            self.found.push(Site { spot: self.spot, field, expr: &binding.value, wants, required });
         }
     }
 

@@ -1,5 +1,5 @@
 //! A definition that is being checked, with what every check asks of it: the flow of each scope, and which step an
-//! expression at some place can see.
+//! expression at some spot can see.
 
 use super::{
     definition::{Definition, Next, ScopeEntry, ScopeIx, detours},
@@ -72,9 +72,9 @@ pub(super) enum Reach {
     End,
 }
 
-/// Where an expression is.
+/// Where an expression is, and how much it can see from there.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Spot {
     pub scope: ScopeIx,
     /// None: the scope's own.
     pub step: Option<u32>,
@@ -158,10 +158,10 @@ impl<'a> Survey<'a> {
         self.at(parent, holder, format!("{prefix}{dot}{field}"))
     }
 
-    pub fn at_place(&self, place: Place, field: &str) -> At {
-        match place.step {
-            Some(step) => self.at(place.scope, step, field),
-            None => self.at_scope(place.scope, field),
+    pub fn at_spot(&self, spot: Spot, field: &str) -> At {
+        match spot.step {
+            Some(step) => self.at(spot.scope, step, field),
+            None => self.at_scope(spot.scope, field),
         }
     }
 
@@ -177,20 +177,20 @@ impl<'a> Survey<'a> {
         false
     }
 
-    /// The step that a name means at a place, if it can have run by then.
-    pub fn see(&self, place: Place, id: &str) -> Result<Seen, Unseen> {
-        let names = &self.definition.workflow_of(place.scope).names;
+    /// The step that a name means at a spot, if it can have run by then.
+    pub fn see(&self, spot: Spot, id: &str) -> Result<Seen, Unseen> {
+        let names = &self.definition.workflow_of(spot.scope).names;
         let &(scope, step) = names.get(id).ok_or(Unseen::NoSuchStep)?;
-        let (reader, target, each) = self.meet(place, scope, step);
+        let (reader, target, each) = self.meet(spot, scope, step);
         let target_step = target.step.unwrap_or(step);
         let hidden = || each.map_or(Ok(()), |each| Err(Unseen::InsideEach(each)));
         let seen = |indirect| Ok(Seen { scope, step, indirect });
         let flow = self.flow(reader.scope);
         match reader.step {
-            None if place.reach == Reach::Start => Err(Unseen::NotBefore),
+            None if spot.reach == Reach::Start => Err(Unseen::NotBefore),
             None => hidden().and_then(|()| seen(false)),
             Some(own) if own == target_step => {
-                self.see_own(place, (reader, target), &flow.closure)?;
+                self.see_own(spot, (reader, target), &flow.closure)?;
                 hidden().and_then(|()| seen(false))
             }
             Some(own) if flow.closure.is_before(target_step, own) => {
@@ -203,8 +203,8 @@ impl<'a> Survey<'a> {
     }
 
     /// The levels at which reader and target are in the same scope, and an each around the target below that.
-    fn meet(&self, place: Place, scope: ScopeIx, step: u32) -> (Level, Level, Option<StepId>) {
-        let readers = self.way_out(Level { scope: place.scope, step: place.step, inside: None });
+    fn meet(&self, spot: Spot, scope: ScopeIx, step: u32) -> (Level, Level, Option<StepId>) {
+        let readers = self.way_out(Level { scope: spot.scope, step: spot.step, inside: None });
         let mut each = None;
         let targets = self.way_out(Level { scope, step: Some(step), inside: None });
         for target in &targets {
@@ -232,18 +232,13 @@ impl<'a> Survey<'a> {
         way
     }
 
-    fn see_own(
-        &self,
-        place: Place,
-        (reader, target): (Level, Level),
-        closure: &Closure,
-    ) -> Result<(), Unseen> {
+    fn see_own(&self, spot: Spot, (reader, target): (Level, Level), closure: &Closure) -> Result<(), Unseen> {
         match (reader.inside, target.inside) {
             (None, None) => {
                 let again = reader.step.is_some_and(|own| closure.is_before(own, own));
-                if place.reach == Reach::Own || again { Ok(()) } else { Err(Unseen::Itself) }
+                if spot.reach == Reach::Own || again { Ok(()) } else { Err(Unseen::Itself) }
             }
-            (None, Some(_)) if matches!(place.reach, Reach::Inside | Reach::Own) => Ok(()),
+            (None, Some(_)) if matches!(spot.reach, Reach::Inside | Reach::Own) => Ok(()),
             (None, Some(_)) => Err(Unseen::NotBefore),
             (Some(_), None) => Err(Unseen::Around),
             (Some(_), Some(_)) => Err(Unseen::SiblingLane),

@@ -39,7 +39,7 @@ pub(super) fn check(survey: &Survey<'_>, site: &Site<'_>, wrong: &[Span], proble
 }
 
 fn kind<'a>(survey: &Survey<'a>, site: &Site<'_>) -> Option<&'a Kind> {
-    Some(&survey.definition.scope(site.place.scope).step(site.place.step?).kind)
+    Some(&survey.definition.scope(site.spot.scope).step(site.spot.step?).kind)
 }
 
 /// What a step's output must look like: what it declares, or else what the called workflow does.
@@ -59,7 +59,7 @@ struct Known<'a> {
 impl TypeEnv for Known<'_> {
     fn ty_of(&self, root: &Root) -> Ty {
         match root {
-            Root::Input => of(&self.survey.definition.workflow_of(self.site.place.scope).workflow.inputs),
+            Root::Input => of(&self.survey.definition.workflow_of(self.site.spot.scope).workflow.inputs),
             Root::Step { id, part: Part::Output } => self.output(id),
             Root::Step { part: Part::Status, .. } => Ty::String,
             Root::Step { part: Part::Summary, .. } => Ty::String.or(Ty::Null),
@@ -73,7 +73,7 @@ impl Known<'_> {
     /// A step that was skipped, or that the cursor never came to, reads as null.
     fn output(&self, id: &str) -> Ty {
         let definition = self.survey.definition;
-        let Some((scope, step)) = definition.workflow_of(self.site.place.scope).names.get(id) else {
+        let Some((scope, step)) = definition.workflow_of(self.site.spot.scope).names.get(id) else {
             return Ty::Any;
         };
         of(output_schema(definition, definition.scope(*scope), *step)).or(Ty::Null)

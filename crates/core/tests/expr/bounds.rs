@@ -118,6 +118,10 @@ fn result() {
         let list = json!([1, "x".repeat(size - 6)]);
         assert_eq!(eval_kind("${{ parameters }}", list.clone()), error, "{size}");
         assert_eq!(eval_kind("${{ length(toJSON(parameters)) }}", list), error, "{size}");
+        // {"a\n":["…",1]}
+        let made = parse("aip-value", r#"{"a\n": ["$input", 1]}"#).unwrap();
+        let made = made.eval(&values(json!("x".repeat(size - 14)))).map(|value| value.to_string().len());
+        assert_eq!(made.map_err(|error| error.kind), error.map_or(Ok(size), Err), "{size}");
     }
 }
 

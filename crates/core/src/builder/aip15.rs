@@ -1,0 +1,107 @@
+//! AIP-15's constants and tables: defaults, ranges, what is retried, and its words for each status.
+
+use std::ops::RangeInclusive;
+
+use crate::{
+    ir::{Effect, Effects, ErrorClass, RunStatus, StepStatus, UndoFailure, UndoPolicy, Words},
+    limits,
+    time::Millis,
+};
+
+pub(super) const DIALECT: &str = "aip15";
+/// The target that ends a list of steps.
+pub(super) const END: &str = "$end";
+/// A step of this name takes the place of the built-in escalation.
+pub(super) const ESCALATE: &str = "escalate";
+
+pub(super) const WORKFLOW_TIMEOUT: Millis = Millis(600_000);
+pub(super) const TOOL_TIMEOUT: Millis = Millis(30_000);
+pub(super) const MAX_STEPS: u32 = 100;
+pub(super) const MAP_PARALLELISM: u32 = limits::PARALLELISM_DEFAULT;
+pub(super) const BACKOFF_INITIAL: Millis = Millis(1_000);
+/// Each delay is twice the one before, in thousandths.
+pub(super) const BACKOFF_GROWTH: u32 = 2_000;
+pub(super) const ID_LENGTH: RangeInclusive<usize> = 2..=64;
+
+/// Failures that another attempt may cure.
+pub(super) const RETRIED: [ErrorClass; 7] = [
+    ErrorClass::Transient,
+    ErrorClass::RateLimit,
+    ErrorClass::Network,
+    ErrorClass::Service,
+    ErrorClass::AgentError,
+    ErrorClass::External,
+    ErrorClass::Timeout,
+];
+
+/// Any failure walks back over what was completed.
+pub(super) fn effects() -> Effects {
+    Effects {
+        incomplete: Effect::UNDO,
+        exhausted: Effect::UNDO,
+        failed: Effect::UNDO,
+        rejected: Effect::UNDO,
+        timed_out: Effect::UNDO,
+        ..Effects::default()
+    }
+}
+
+/// So do the workflow's timeout and a cancel, and one that fails does not stop the others.
+pub(super) fn undo() -> UndoPolicy {
+    UndoPolicy { on_timeout: true, on_cancel: true, failed_step: false, if_one_fails: UndoFailure::GoOn }
+}
+
+pub(super) fn words() -> Words {
+    let run = RunStatus::ALL.iter().map(|status| (*status, run_word(*status).to_owned()));
+    let step = StepStatus::ALL.iter().map(|status| (*status, step_word(*status).to_owned()));
+    Words { run: run.collect(), step: step.collect(), skipped_by_own_failure: None }
+}
+
+fn run_word(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Queued => "pending",
+        RunStatus::Running => "running",
+        RunStatus::Waiting => "suspended",
+        RunStatus::Undoing => "compensating",
+        RunStatus::Succeeded => "completed",
+        RunStatus::Failed | RunStatus::TimedOut | RunStatus::Undone | RunStatus::UndoFailed => "failed",
+        RunStatus::Cancelled => "cancelled",
+    }
+}
+
+fn step_word(status: StepStatus) -> &'static str {
+    match status {
+        StepStatus::Pending | StepStatus::Ready => "pending",
+        StepStatus::Running | StepStatus::Checking => "running",
+        StepStatus::Waiting => "suspended",
+        StepStatus::Succeeded => "completed",
+        StepStatus::Failed | StepStatus::Incomplete | StepStatus::TimedOut => "failed",
+        StepStatus::Skipped => "skipped",
+        StepStatus::Cancelled => "cancelled",
+        StepStatus::Undone => "compensated",
+    }
+}
+
+/// Lower case letters, digits and dashes, from a letter to a letter or digit.
+pub(super) fn is_id(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    ID_LENGTH.contains(&text.len())
+        && text.chars().all(allowed)
+        && text.starts_with(|c: char| c.is_ascii_lowercase())
+        && !text.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_kebab_case_from_2_to_64() {
+        for good in ["ab", "fetch-page", "a1", &"x".repeat(64)] {
+            assert!(is_id(good), "{good}");
+        }
+        for bad in ["a", "Ab", "1a", "a-", "a_b", "a b", "é1", "", &"x".repeat(65)] {
+            assert!(!is_id(bad), "{bad}");
+        }
+    }
+}

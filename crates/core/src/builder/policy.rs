@@ -1,0 +1,114 @@
+//! What AIP-15 says about how a step or a workflow is run: approval, risk, cost and retry.
+
+use super::aip15;
+use crate::{
+    ir::{Backoff, Growth, Retry, RunRetry},
+    limits,
+    time::Millis,
+};
+
+/// When a person is asked before a step runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ApprovalClass {
+    Auto,
+    Always,
+    OnMutate,
+    /// As the tool itself says.
+    #[default]
+    PerStep,
+    /// As a policy says, by its reference.
+    Policy(String),
+}
+
+impl ApprovalClass {
+    pub(super) fn word(&self) -> String {
+        match self {
+            ApprovalClass::Auto => "auto".to_owned(),
+            ApprovalClass::Always => "always".to_owned(),
+            ApprovalClass::OnMutate => "on-mutate".to_owned(),
+            ApprovalClass::PerStep => "per-step".to_owned(),
+            ApprovalClass::Policy(reference) => format!("policy:{reference}"),
+        }
+    }
+}
+
+/// How much harm it could do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RiskLevel {
+    ReadOnly = 0,
+    ScopedWrites = 1,
+    ExternalEffects = 2,
+    Irreversible = 3,
+}
+
+/// How much it costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CostClass {
+    Trivial,
+    #[default]
+    Metered,
+    Expensive,
+}
+
+impl CostClass {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            CostClass::Trivial => "trivial",
+            CostClass::Metered => "metered",
+            CostClass::Expensive => "expensive",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BackoffKind {
+    Fixed,
+    #[default]
+    Exponential,
+}
+
+/// How often something is tried and how long it is waited in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// All attempts, the first included.
+    pub max_attempts: u32,
+    pub backoff: BackoffKind,
+    /// None: a second.
+    pub initial_ms: Option<u64>,
+}
+
+impl RetryPolicy {
+    pub fn fixed(max_attempts: u32) -> RetryPolicy {
+        RetryPolicy { max_attempts, backoff: BackoffKind::Fixed, initial_ms: None }
+    }
+
+    pub fn exponential(max_attempts: u32) -> RetryPolicy {
+        RetryPolicy { max_attempts, backoff: BackoffKind::Exponential, initial_ms: None }
+    }
+
+    #[must_use]
+    pub fn initial_ms(mut self, initial_ms: u64) -> RetryPolicy {
+        self.initial_ms = Some(initial_ms);
+        self
+    }
+
+    fn delays(&self) -> Backoff {
+        Backoff {
+            initial: self.initial_ms.map_or(aip15::BACKOFF_INITIAL, Millis),
+            growth: match self.backoff {
+                BackoffKind::Fixed => Growth::Constant,
+                BackoffKind::Exponential => Growth::Exponential(aip15::BACKOFF_GROWTH),
+            },
+            max: Millis(limits::BACKOFF),
+            jitter: false,
+        }
+    }
+
+    pub(super) fn of_step(&self) -> Retry {
+        Retry::of(&aip15::RETRIED, self.max_attempts, self.delays())
+    }
+
+    pub(super) fn of_run(&self) -> RunRetry {
+        RunRetry { attempts: self.max_attempts, backoff: self.delays(), on_timeout: false }
+    }
+}

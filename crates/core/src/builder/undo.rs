@@ -1,0 +1,101 @@
+//! Compensation: which steps undo others, and what becomes of them.
+//!
+//! A step that undoes another is put by value into the step it undoes, and is no step of its list any more unless
+//! something routes to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    StepDefinition, StepHandle, StepKind, aip15,
+    kinds::{ApprovalStep, BranchStep, OnTimeout, SuspendStep},
+    lower::at,
+};
+use crate::plan::{Problem, ProblemCode, did_you_mean};
+
+/// Every step of a workflow by name, and which of them undo others.
+#[derive(Debug)]
+pub(super) struct Undos<'a> {
+    steps: BTreeMap<&'a str, &'a StepDefinition>,
+    named: BTreeSet<&'a str>,
+}
+
+impl<'a> Undos<'a> {
+    /// Walks all lists, at any depth, without recursion.
+    pub fn of(steps: &'a [StepHandle]) -> Undos<'a> {
+        let mut undos = Undos { steps: BTreeMap::new(), named: BTreeSet::new() };
+        let mut todo = vec![steps];
+        while let Some(list) = todo.pop() {
+            for step in list {
+                let step = step.definition();
+                undos.steps.insert(&step.id, step);
+                undos.named.extend(step.compensation.as_deref());
+                todo.extend(step.kind.lists());
+            }
+        }
+        undos
+    }
+
+    pub fn get(&self, id: &str) -> Option<&'a StepDefinition> {
+        self.steps.get(id).copied()
+    }
+
+    /// Says which compensations cannot be, of steps that leave their list as well.
+    pub fn check(&self, problems: &mut Vec<Problem>) {
+        for step in self.steps.values() {
+            let Some(name) = &step.compensation else { continue };
+            if let Err(message) = self.can_undo(step, name) {
+                let known = self.steps.keys().copied();
+                let hint = if self.get(name).is_none() { did_you_mean(name, known) } else { None };
+                let problem = Problem::new(ProblemCode::BadUndo, at(step, "compensation"), message);
+                problems.push(problem.maybe_hint(hint));
+            }
+        }
+    }
+
+    fn can_undo(&self, step: &StepDefinition, name: &str) -> Result<(), String> {
+        let undo = self.get(name).ok_or_else(|| format!("there is no step `{name}` to undo with"))?;
+        if name == step.id {
+            return Err(format!("`{name}` cannot undo itself"));
+        }
+        if !matches!(undo.kind, StepKind::Tool(_)) {
+            return Err(format!("`{name}` is a step of kind {}, and only tools can undo", undo.kind));
+        }
+        if undo.compensation.is_some() {
+            return Err(format!("`{name}` undoes, and cannot be undone itself"));
+        }
+        Ok(())
+    }
+
+    /// Whether some step names it as its compensation.
+    pub fn is_undo(&self, id: &str) -> bool {
+        self.named.contains(id)
+    }
+}
+
+/// The steps that a list routes to by name, `next` included.
+pub(super) fn targeted<'a>(steps: &'a [StepHandle], start: Option<&'a str>) -> BTreeSet<&'a str> {
+    let routes = steps.iter().flat_map(|step| {
+        let step = step.definition();
+        detours(&step.kind).into_iter().chain(step.next.as_deref())
+    });
+    routes.chain(start).collect()
+}
+
+/// Where a step may send the run other than by `next`.
+pub(super) fn detours(kind: &StepKind) -> Vec<&str> {
+    match kind {
+        StepKind::Branch(BranchStep { branches, default }) => {
+            branches.iter().map(|arm| arm.next.as_str()).chain([default.as_str()]).collect()
+        }
+        StepKind::Suspend(SuspendStep { on_timeout: OnTimeout::Step(step), .. }) => vec![step],
+        StepKind::Approval(ApprovalStep { on_approve, on_reject, on_timeout, .. }) => {
+            let late = match on_timeout {
+                OnTimeout::Step(step) => Some(step.as_str()),
+                OnTimeout::Escalate => Some(aip15::ESCALATE),
+                OnTimeout::Cancel | OnTimeout::Continue => None,
+            };
+            on_approve.as_deref().into_iter().chain(on_reject.as_deref()).chain(late).collect()
+        }
+        _ => Vec::new(),
+    }
+}

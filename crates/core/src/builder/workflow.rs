@@ -1,0 +1,278 @@
+//! A workflow as a program defines it, the handle that collects its steps, and what comes out in the end.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{ApprovalClass, CostClass, RetryPolicy, RiskLevel, StepHandle, lower::lower};
+use crate::{
+    ids::StepId,
+    ir::{Trigger, Workflow},
+    plan::{At, Definition, Library, Problem, ProblemCode, check},
+};
+
+/// What [`define_workflow`] is given.
+#[derive(Debug, Clone)]
+pub struct WorkflowDefinition {
+    pub id: String,
+    pub name: Option<String>,
+    pub description: String,
+    pub version: Option<String>,
+    /// JSON Schemas of what a run is given and what it gives.
+    pub input_schema: Value,
+    pub output_schema: Value,
+    /// The value of a run in AIP-15's value language; none for what the last step gave.
+    pub result: Option<Value>,
+    /// More can be added with the methods of the handle.
+    pub steps: Vec<StepHandle>,
+    /// None: the first step.
+    pub start: Option<String>,
+    /// For the steps that have none of their own.
+    pub approval: ApprovalClass,
+    pub risk_level: Option<RiskLevel>,
+    /// None: ten minutes.
+    pub timeout_ms: Option<u64>,
+    /// None: a hundred.
+    pub max_steps: Option<u32>,
+    /// Of the whole run.
+    pub retry: Option<RetryPolicy>,
+    pub cost_class: CostClass,
+    pub triggers: Vec<Trigger>,
+    pub tags: Vec<String>,
+    /// Kept as it is; `skein.allow_cycles` lets steps route back, bounded by `max_steps`.
+    pub metadata: Map<String, Value>,
+}
+
+impl WorkflowDefinition {
+    pub fn new(id: impl Into<String>, description: impl Into<String>) -> WorkflowDefinition {
+        WorkflowDefinition {
+            id: id.into(),
+            name: None,
+            description: description.into(),
+            version: None,
+            input_schema: Value::Bool(true),
+            output_schema: Value::Bool(true),
+            result: None,
+            steps: Vec::new(),
+            start: None,
+            approval: ApprovalClass::default(),
+            risk_level: None,
+            timeout_ms: None,
+            max_steps: None,
+            retry: None,
+            cost_class: CostClass::default(),
+            triggers: Vec::new(),
+            tags: Vec::new(),
+            metadata: Map::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn input_schema(mut self, schema: impl Into<Value>) -> WorkflowDefinition {
+        self.input_schema = schema.into();
+        self
+    }
+
+    #[must_use]
+    pub fn output_schema(mut self, schema: impl Into<Value>) -> WorkflowDefinition {
+        self.output_schema = schema.into();
+        self
+    }
+
+    #[must_use]
+    pub fn result(mut self, value: impl Into<Value>) -> WorkflowDefinition {
+        self.result = Some(value.into());
+        self
+    }
+
+    #[must_use]
+    pub fn steps(mut self, steps: impl IntoIterator<Item = StepHandle>) -> WorkflowDefinition {
+        self.steps.extend(steps);
+        self
+    }
+
+    #[must_use]
+    pub fn start(mut self, step: impl Into<String>) -> WorkflowDefinition {
+        self.start = Some(step.into());
+        self
+    }
+
+    #[must_use]
+    pub fn timeout_ms(mut self, timeout_ms: u64) -> WorkflowDefinition {
+        self.timeout_ms = Some(timeout_ms);
+        self
+    }
+}
+
+/// Collects the steps of a workflow, in order.
+#[derive(Debug, Clone)]
+pub struct WorkflowHandle {
+    definition: WorkflowDefinition,
+    /// Handles that were given to a method of another kind.
+    problems: Vec<Problem>,
+}
+
+/// A workflow that has been checked: what a host registers.
+#[derive(Debug, Clone)]
+pub struct CommittedWorkflow {
+    pub workflow: Arc<Workflow>,
+    pub definition: Arc<Definition>,
+    /// Warnings and notes; no errors.
+    pub problems: Vec<Problem>,
+}
+
+/// Declares a workflow. Its steps can be in the definition, or be added to the handle, or both.
+///
+/// ```
+/// use skein_core::builder::*;
+///
+/// let hello = define_step(StepDefinition::new("hello", ToolStep::tool("print")));
+/// let up_front = WorkflowDefinition::new("greeting", "Says hello.").steps([hello.clone()]);
+/// let one = define_workflow(up_front).commit().unwrap();
+/// let other = define_workflow(WorkflowDefinition::new("greeting", "Says hello.")).step(hello).commit().unwrap();
+/// assert_eq!(one.definition.hash, other.definition.hash);
+/// ```
+pub fn define_workflow(definition: WorkflowDefinition) -> WorkflowHandle {
+    WorkflowHandle { definition, problems: Vec::new() }
+}
+
+impl WorkflowHandle {
+    /// Adds a step of any kind.
+    ///
+    /// ```
+    /// # use skein_core::builder::*;
+    /// let step = define_step(StepDefinition::new("nightly", SubworkflowStep::of("deploy-to-prod")));
+    /// let workflow = define_workflow(WorkflowDefinition::new("nightly-deploy", "Deploys.")).step(step);
+    /// // Nothing is looked up before the commit, which is given no library here.
+    /// assert_eq!(workflow.commit().unwrap_err()[0].code.as_str(), "unknown-workflow");
+    /// ```
+    #[must_use]
+    pub fn step(mut self, step: StepHandle) -> WorkflowHandle {
+        self.definition.steps.push(step);
+        self
+    }
+
+    /// Adds a branch.
+    ///
+    /// ```
+    /// # use skein_core::builder::*;
+    /// let route = BranchStep::otherwise("$end").when("$input.tier == 'paid'", "bill");
+    /// let workflow = define_workflow(WorkflowDefinition::new("billing", "Bills who pays."))
+    ///     .branch(define_step(StepDefinition::new("route", route)))
+    ///     .step(define_step(StepDefinition::new("bill", ToolStep::tool("invoice"))));
+    /// assert!(workflow.commit().is_ok());
+    /// ```
+    #[must_use]
+    pub fn branch(self, step: StepHandle) -> WorkflowHandle {
+        self.of_kind("branch", step)
+    }
+
+    /// Adds a parallel step.
+    ///
+    /// ```
+    /// # use skein_core::builder::*;
+    /// let tool = |id: &str| define_step(StepDefinition::new(id, ToolStep::tool("lookup")));
+    /// let both = ParallelStep::new().lane("stripe", [tool("charges")]).lane("hubspot", [tool("contacts")]);
+    /// let workflow = define_workflow(WorkflowDefinition::new("enrichment", "Looks up both."))
+    ///     .parallel(define_step(StepDefinition::new("enrich", both)));
+    /// assert!(workflow.commit().is_ok());
+    /// ```
+    #[must_use]
+    pub fn parallel(self, step: StepHandle) -> WorkflowHandle {
+        self.of_kind("parallel", step)
+    }
+
+    /// Adds an approval.
+    ///
+    /// ```
+    /// # use skein_core::builder::*;
+    /// let review = ApprovalStep::ask("Send the contract?").role("legal").on_timeout(OnTimeout::Escalate);
+    /// let workflow = define_workflow(WorkflowDefinition::new("contract", "Asks, then sends."))
+    ///     .approval(define_step(StepDefinition::new("review", review).timeout_ms(300_000)))
+    ///     .step(define_step(StepDefinition::new("send", ToolStep::tool("mail"))));
+    /// assert!(workflow.commit().is_ok());
+    /// ```
+    #[must_use]
+    pub fn approval(self, step: StepHandle) -> WorkflowHandle {
+        self.of_kind("approval", step)
+    }
+
+    /// Adds a suspend.
+    ///
+    /// ```
+    /// # use skein_core::builder::*;
+    /// let wait = SuspendStep::on(["stripe.charge.succeeded"]).timeout(60_000, OnTimeout::Cancel);
+    /// let workflow = define_workflow(WorkflowDefinition::new("payment", "Waits for the money."))
+    ///     .suspend(define_step(StepDefinition::new("wait-for-payment", wait)));
+    /// assert!(workflow.commit().is_ok());
+    /// ```
+    #[must_use]
+    pub fn suspend(self, step: StepHandle) -> WorkflowHandle {
+        self.of_kind("suspend", step)
+    }
+
+    fn of_kind(mut self, wanted: &str, step: StepHandle) -> WorkflowHandle {
+        let kind = step.definition().kind.word();
+        if kind != wanted {
+            let message = format!("`{}` was added with `{wanted}`, but is a step of kind {kind}", step.id());
+            let at = At { step: StepId::new(step.id()).ok(), ..At::field("kind") };
+            let problem = Problem::new(ProblemCode::WrongKind, at, message);
+            self.problems.push(problem.hint(format!("add it with `{}`", method(kind))));
+        }
+        self.step(step)
+    }
+
+    /// Finishes and checks the workflow, which calls no others.
+    ///
+    /// Everything that is wrong is said at once:
+    ///
+    /// ```
+    /// # use skein_core::builder::*;
+    /// let build = StepDefinition::new("build", ToolStep::tool("cargo")).input("of", "$steps.chekout.path");
+    /// let problems = define_workflow(WorkflowDefinition::new("release", "Builds."))
+    ///     .step(define_step(StepDefinition::new("checkout", ToolStep::tool("git"))))
+    ///     .branch(define_step(build.next("publish")))
+    ///     .commit()
+    ///     .unwrap_err();
+    /// let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    /// assert_eq!(
+    ///     lines,
+    ///     [
+    ///         "error[wrong-kind] build: kind: `build` was added with `branch`, but is a step of kind tool \
+    ///          (add it with `step`)",
+    ///         "error[unknown-target] build: next: there is no step `publish`",
+    ///         "error[unknown-step] build: inputs.of: there is no step `chekout` (did you mean `checkout`?)",
+    ///     ]
+    /// );
+    /// ```
+    pub fn commit(self) -> Result<CommittedWorkflow, Vec<Problem>> {
+        self.commit_with(&())
+    }
+
+    /// The same for a workflow with subworkflow steps, which are looked up in a library.
+    pub fn commit_with(self, library: &dyn Library) -> Result<CommittedWorkflow, Vec<Problem>> {
+        let mut problems = self.problems;
+        let Some(workflow) = lower(&self.definition, &mut problems).map(Arc::new) else {
+            return Err(problems);
+        };
+        let checked = check(workflow.clone(), library);
+        problems.extend(checked.problems);
+        match checked.definition {
+            Some(definition) if !problems.iter().any(Problem::is_error) => {
+                Ok(CommittedWorkflow { workflow, definition, problems })
+            }
+            _ => {
+                problems.retain(Problem::is_error);
+                Err(problems)
+            }
+        }
+    }
+}
+
+/// The method that adds a kind.
+fn method(kind: &str) -> &str {
+    match kind {
+        "branch" | "parallel" | "approval" | "suspend" => kind,
+        _ => "step",
+    }
+}

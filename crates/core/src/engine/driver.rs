@@ -1,0 +1,245 @@
+//! The loop: inputs in, rows to append out, and what to do once they are durable.
+//!
+//! Owns the order of things: one append is in flight at a time, what arrives meanwhile is decided together into the
+//! next, nothing is done or answered before the append it depends on is acknowledged. Refuses to know how anything
+//! is done: the host and the simulator poll it and tell it what happened. A decision that panics quarantines the run.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use super::{
+    Assignment, AttemptId, Batch, Event, Input, JournalError, Publication, Record, Refusal, RunState,
+    Stimulus, apply, decide, wanted,
+};
+use crate::{plan::Hash, plan::Plan, time::Time};
+
+/// Names an input, so that its answer can be told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// What the host is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    Start(AttemptId, Box<Assignment>),
+    Stop(AttemptId),
+    Publish(Publication),
+    /// Send `Wake` at this time, instead of at any told before; never, if none.
+    Wake(Option<Time>),
+}
+
+/// A run and its loop.
+#[derive(Debug)]
+pub struct Driver {
+    plan: Plan,
+    state: RunState,
+    chain: Hash,
+    queue: VecDeque<(Token, Stimulus)>,
+    /// The row that is being appended.
+    pending: Option<Batch>,
+    /// Answers that wait for the append in flight.
+    undelivered: Vec<Answer>,
+    answers: VecDeque<Answer>,
+    actions: VecDeque<Action>,
+    /// What the host was told to start and has not reported the end of.
+    started: BTreeSet<AttemptId>,
+    stopped: BTreeSet<AttemptId>,
+    published: BTreeSet<Publication>,
+    wake: Option<Time>,
+}
+
+type Answer = (Token, Result<(), Refusal>);
+
+impl Driver {
+    /// A run that has not been started.
+    pub fn new(plan: Plan) -> Driver {
+        Driver {
+            plan,
+            state: RunState::new(),
+            chain: Hash::ZERO,
+            queue: VecDeque::new(),
+            pending: None,
+            undelivered: Vec::new(),
+            answers: VecDeque::new(),
+            actions: VecDeque::new(),
+            started: BTreeSet::new(),
+            stopped: BTreeSet::new(),
+            published: BTreeSet::new(),
+            wake: None,
+        }
+    }
+
+    /// A run as its journal tells it. The host then says `Recover`, once nothing of it is in flight.
+    pub fn replay<'a>(
+        plan: Plan,
+        journal: impl IntoIterator<Item = &'a Batch>,
+    ) -> Result<Driver, JournalError> {
+        let mut driver = Driver::new(plan);
+        for batch in journal {
+            batch.check(driver.state.events, driver.chain)?;
+            if let (0, Some(Record { event, .. })) = (batch.seq, batch.records.first()) {
+                driver.check_plan(event)?;
+            }
+            for Record { at, event } in &batch.records {
+                apply(&driver.plan, &mut driver.state, *at, event);
+            }
+            driver.chain = batch.chain;
+        }
+        driver.wake = wanted(&driver.state).wake;
+        driver.actions.push_back(Action::Wake(driver.wake));
+        for item in &wanted(&driver.state).publish {
+            driver.published.insert(*item);
+            driver.actions.push_back(Action::Publish(*item));
+        }
+        Ok(driver)
+    }
+
+    fn check_plan(&mut self, first: &Event) -> Result<(), JournalError> {
+        match first {
+            Event::RunStarted { plan, parameters, .. } if *plan == self.plan.definition.hash => {
+                self.plan.parameters = parameters.clone();
+                Ok(())
+            }
+            Event::Quarantined { .. } => Ok(()),
+            _ => Err(JournalError::OtherPlan),
+        }
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The state, with what is being appended.
+    pub fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// The hash of everything appended so far, and of what is being appended.
+    pub fn chain(&self) -> Hash {
+        self.chain
+    }
+
+    /// Whether everything said so far has been decided and is durable.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.pending.is_none()
+    }
+
+    /// An input. Its answer comes when what it led to is durable.
+    pub fn push(&mut self, token: Token, stimulus: Stimulus) {
+        if let Input::Finished { attempt, .. } = &stimulus.input {
+            self.started.remove(attempt);
+            self.stopped.remove(attempt);
+        }
+        if let Input::Published { item, .. } = &stimulus.input {
+            self.published.remove(item);
+        }
+        self.queue.push_back((token, stimulus));
+    }
+
+    /// Decides what is queued, and gives the row to append, if there is one and none is in flight. The host calls
+    /// [`appended`](Driver::appended) when it is durable, and gives the row again to another store if that failed.
+    pub fn poll_append(&mut self) -> Option<&Batch> {
+        if self.pending.is_some() {
+            return None;
+        }
+        let seq = self.state.events;
+        let mut records = Vec::new();
+        while let Some((token, stimulus)) = self.queue.pop_front() {
+            let answer = self.decide(&stimulus, &mut records);
+            self.undelivered.push((token, answer));
+        }
+        if records.is_empty() {
+            self.deliver();
+            return None;
+        }
+        let batch = Batch::new(seq, self.chain, records);
+        self.chain = batch.chain;
+        self.pending = Some(batch);
+        self.pending.as_ref()
+    }
+
+    fn decide(&mut self, stimulus: &Stimulus, records: &mut Vec<Record>) -> Result<(), Refusal> {
+        let mut events = Vec::new();
+        let Driver { plan, state, .. } = self;
+        let decided = catch_unwind(AssertUnwindSafe(|| decide(plan, state, stimulus, &mut events)));
+        let answer = match decided {
+            Ok(answer) => answer,
+            Err(panic) => {
+                let message = format!("a decision failed: {}", panic_message(&*panic));
+                let event = Event::Quarantined { message: message.clone() };
+                apply(&self.plan, &mut self.state, stimulus.at, &event);
+                events.push(event);
+                Err(Refusal::Quarantined { message })
+            }
+        };
+        records.extend(events.into_iter().map(|event| Record { at: stimulus.at, event }));
+        answer
+    }
+
+    /// The row is durable: its answers and actions can go out.
+    pub fn appended(&mut self) {
+        let Some(batch) = self.pending.take() else { return };
+        for Record { event, .. } in &batch.records {
+            self.react(event);
+        }
+        let wake = wanted(&self.state).wake;
+        if wake != self.wake {
+            self.wake = wake;
+            self.actions.push_back(Action::Wake(wake));
+        }
+        self.deliver();
+    }
+
+    /// Brings what an event was about in line with what is wanted now.
+    fn react(&mut self, event: &Event) {
+        match event {
+            Event::AttemptStarted { attempt, .. } | Event::StopAsked { attempt, .. } => {
+                self.reconcile(*attempt)
+            }
+            Event::RunStarted { publish, .. } | Event::RunDecided { publish, .. } => {
+                for item in publish {
+                    if wanted(&self.state).publish.contains(item) && self.published.insert(*item) {
+                        self.actions.push_back(Action::Publish(*item));
+                    }
+                }
+            }
+            Event::Quarantined { .. } => {
+                for attempt in std::mem::take(&mut self.started) {
+                    self.actions.push_back(Action::Stop(attempt));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn reconcile(&mut self, attempt: AttemptId) {
+        match wanted(&self.state).runs.get(&attempt) {
+            Some(assignment) if self.started.insert(attempt) => {
+                self.actions.push_back(Action::Start(attempt, Box::new(assignment.clone())));
+            }
+            // An attempt that was stopped before it was started is reported as stopped by the host all the same.
+            None if self.state.in_flight().contains(&attempt) && self.stopped.insert(attempt) => {
+                self.actions.push_back(Action::Stop(attempt));
+            }
+            _ => {}
+        }
+    }
+
+    fn deliver(&mut self) {
+        self.answers.extend(self.undelivered.drain(..));
+    }
+
+    pub fn poll_answer(&mut self) -> Option<(Token, Result<(), Refusal>)> {
+        self.answers.pop_front()
+    }
+
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

@@ -1,0 +1,229 @@
+//! The small changes that events are made of: phases, slots, openings, deadlines.
+
+use super::{
+    InstanceIx, Onward, Opening, StepAt, Walk,
+    state::{Deadline, Instance, More, OpeningKind, RunState, StepState, null},
+    transitions::Phase,
+};
+use crate::{
+    ir::{Kind, StepPolicy},
+    plan::{Plan, ScopeEntry},
+    time::Time,
+};
+
+/// A state that is being changed by an event at a time.
+pub(super) struct Fold<'a> {
+    pub plan: &'a Plan,
+    pub state: &'a mut RunState,
+    pub now: Time,
+}
+
+/// The steps of a new instance.
+pub(super) fn new_steps(entry: &ScopeEntry) -> Vec<StepState> {
+    let step = |unmet: &u32| StepState {
+        phase: Phase::Pending,
+        unmet: *unmet,
+        slot: false,
+        visit: 0,
+        outcome: None,
+        effect: None,
+        output: null(),
+        more: None,
+    };
+    entry.unmet.iter().map(step).collect()
+}
+
+impl<'a> Fold<'a> {
+    pub fn entry(&self, ix: InstanceIx) -> &'a ScopeEntry {
+        self.plan.definition.scope(self.state.instance(ix).scope)
+    }
+
+    pub fn policy(&self, at: StepAt) -> &'a StepPolicy {
+        &self.entry(at.0).step(at.1).policy
+    }
+
+    pub fn instance(&mut self, ix: InstanceIx) -> &mut Instance {
+        &mut self.state.instances[ix.0 as usize]
+    }
+
+    pub fn more(&mut self, at: StepAt) -> &mut More {
+        self.instance(at.0).steps[at.1 as usize].more.get_or_insert_default()
+    }
+
+    /// The only place where a phase changes.
+    pub fn set_phase(&mut self, at: StepAt, phase: Phase) {
+        let instance = &mut self.state.instances[at.0.0 as usize];
+        let step = &mut instance.steps[at.1 as usize];
+        self.state.phases[step.phase as usize] -= 1;
+        self.state.phases[phase as usize] += 1;
+        instance.live -= u32::from(step.phase.is_live());
+        instance.live += u32::from(phase.is_live());
+        step.phase = phase;
+    }
+
+    /// A new visit begins, if the step is not in one.
+    pub fn arrive(&mut self, at: StepAt, counts: bool) {
+        let now = self.now;
+        let home = self.state.instance(at.0).home;
+        let instance = self.instance(at.0);
+        let step = &mut instance.steps[at.1 as usize];
+        match step.phase {
+            Phase::Pending => {}
+            Phase::Done => instance.open += 1,
+            _ => return,
+        }
+        step.visit += 1;
+        step.outcome = None;
+        step.effect = None;
+        let old = step.more.take();
+        let more = step.more.get_or_insert_default();
+        more.ready = Some(now);
+        if let Some(old) = old {
+            more.cost = old.cost;
+            more.total_attempts = old.total_attempts;
+        }
+        if counts {
+            self.instance(home).executed += 1;
+        }
+    }
+
+    /// The step waits for its slot, and with a slot for a worker.
+    pub fn make_ready(&mut self, at: StepAt, next: Onward) {
+        self.clear_retry(at);
+        self.set_phase(at, Phase::Ready);
+        let more = self.more(at);
+        more.next = next;
+        more.held = None;
+        more.stopping = None;
+        let limit = self.entry(at.0).scope.concurrency;
+        let instance = self.instance(at.0);
+        let slot = instance.steps[at.1 as usize].slot;
+        match limit {
+            Some(limit) if !slot && instance.slots >= limit => {
+                instance.queue.insert(at.1);
+            }
+            Some(_) if !slot => self.take_slot(at),
+            _ => self.offer(at),
+        }
+    }
+
+    fn take_slot(&mut self, at: StepAt) {
+        let instance = self.instance(at.0);
+        instance.slots += 1;
+        instance.steps[at.1 as usize].slot = true;
+        self.offer(at);
+    }
+
+    fn offer(&mut self, at: StepAt) {
+        if matches!(self.entry(at.0).step(at.1).kind, Kind::Work(_)) {
+            self.state.ready.insert(at);
+        } else {
+            self.state.entering.insert(at);
+        }
+    }
+
+    /// Gives the slot to the first step that waits for one.
+    pub fn free_slot(&mut self, at: StepAt) {
+        let instance = self.instance(at.0);
+        let step = &mut instance.steps[at.1 as usize];
+        if !std::mem::take(&mut step.slot) {
+            return;
+        }
+        instance.slots -= 1;
+        self.offer_slots(at.0);
+    }
+
+    /// Steps that wait for a slot or a worker and never had one are as if they had not arrived.
+    pub fn forget_unstarted(&mut self, ix: InstanceIx) {
+        let range = StepAt(ix, 0)..=StepAt(ix, u32::MAX);
+        let mut waiting: Vec<u32> = self.state.ready.range(range.clone()).map(|at| at.1).collect();
+        waiting.extend(self.state.entering.range(range).map(|at| at.1));
+        waiting.extend(self.state.instance(ix).queue.iter().copied());
+        for step in waiting {
+            let at = StepAt(ix, step);
+            if self.state.more(at).is_some_and(|more| more.started.is_some()) {
+                continue;
+            }
+            self.state.ready.remove(&at);
+            self.state.entering.remove(&at);
+            let instance = self.instance(ix);
+            instance.queue.remove(&step);
+            instance.slots -= u32::from(std::mem::take(&mut instance.steps[step as usize].slot));
+            self.set_phase(at, Phase::Pending);
+        }
+        self.offer_slots(ix);
+    }
+
+    /// Slots that came free go to steps that wait for one.
+    fn offer_slots(&mut self, ix: InstanceIx) {
+        let Some(limit) = self.entry(ix).scope.concurrency else { return };
+        while self.state.instance(ix).slots < limit
+            && let Some(next) = self.instance(ix).queue.pop_first()
+        {
+            self.take_slot(StepAt(ix, next));
+        }
+    }
+
+    /// Nothing of the present visit waits for anything any more.
+    pub fn clear_step(&mut self, at: StepAt) {
+        self.state.ready.remove(&at);
+        self.state.entering.remove(&at);
+        self.instance(at.0).queue.remove(&at.1);
+        self.clear_retry(at);
+        self.drop_step_deadline(at);
+        let more = self.more(at);
+        let opening = more.opening.take();
+        more.stopping = None;
+        more.held = None;
+        if let Some(opening) = opening {
+            self.close(opening);
+        }
+    }
+
+    pub fn drop_step_deadline(&mut self, at: StepAt) {
+        if let Some(time) = self.more(at).deadline.take() {
+            self.state.deadlines.remove(&(time, Deadline::Step(at)));
+        }
+    }
+
+    pub fn clear_retry(&mut self, at: StepAt) {
+        if let Some(due) = self.more(at).due.take() {
+            self.state.deadlines.remove(&(due, Deadline::Retry(at)));
+        }
+    }
+
+    pub fn close(&mut self, opening: Opening) {
+        self.drop_opening_deadline(opening);
+        let state = &mut self.state.openings[opening.0 as usize];
+        state.closed = true;
+        let (at, waits) = (state.at, state.kind == OpeningKind::Wait);
+        self.more(at).opening = None;
+        if waits && let Kind::Wait(wait) = &self.entry(at.0).step(at.1).kind {
+            for name in &wait.on {
+                if let Some(open) = self.state.waits.get_mut(name) {
+                    open.remove(&opening);
+                }
+            }
+        }
+    }
+
+    pub fn drop_opening_deadline(&mut self, opening: Opening) {
+        if let Some(time) = self.state.openings[opening.0 as usize].deadline.take() {
+            self.state.deadlines.remove(&(time, Deadline::Opening(opening)));
+        }
+    }
+
+    pub fn satisfy_dependents(&mut self, at: StepAt) {
+        let entry = self.entry(at.0);
+        let instance = self.instance(at.0);
+        for dependent in entry.dependents(at.1) {
+            let step = &mut instance.steps[*dependent as usize];
+            step.unmet = step.unmet.saturating_sub(1);
+        }
+    }
+
+    /// The walk whose present target is this step.
+    pub fn walk_at(&self, at: StepAt) -> Option<Walk> {
+        self.state.undoing.get(&at).copied()
+    }
+}

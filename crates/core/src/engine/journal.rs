@@ -1,0 +1,77 @@
+//! The journal's rows: one batch of events for each append, chained by hash.
+//!
+//! Owns the form of a row and the check that rows follow one another. Refuses to know where they are kept. The JSON of
+//! a row is versioned; a reader refuses what is newer than itself.
+
+use serde::{Deserialize, Serialize};
+
+use super::Event;
+use crate::{plan::Hash, time::Time};
+
+/// The version of rows that this code writes.
+pub const VERSION: u32 = 1;
+
+/// What one append adds to a journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    pub version: u32,
+    /// The number of its first event, counted from 0.
+    pub seq: u64,
+    pub records: Vec<Record>,
+    /// The hash of the row before it and of its own records.
+    pub chain: Hash,
+}
+
+/// An event and when it was decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    pub at: Time,
+    pub event: Event,
+}
+
+/// Why rows are not a journal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JournalError {
+    #[error("row {seq} was written by a newer version ({version}; this one reads up to {VERSION})")]
+    Newer { seq: u64, version: u32 },
+    #[error("row {found} follows event {expected}: something is missing or there twice")]
+    Gap { expected: u64, found: u64 },
+    #[error("row {seq} is not what was written: its hash does not fit")]
+    Chain { seq: u64 },
+    #[error("row {seq} has no event")]
+    Empty { seq: u64 },
+    #[error("the journal does not begin with the start of a run of this plan")]
+    OtherPlan,
+}
+
+impl Batch {
+    pub fn new(seq: u64, before: Hash, records: Vec<Record>) -> Batch {
+        let chain = chain(seq, before, &records);
+        Batch { version: VERSION, seq, records, chain }
+    }
+
+    /// Whether this row follows these many events that end with this hash.
+    pub fn check(&self, events: u64, before: Hash) -> Result<(), JournalError> {
+        let Batch { version, seq, .. } = *self;
+        if version > VERSION {
+            return Err(JournalError::Newer { seq, version });
+        }
+        if seq != events {
+            return Err(JournalError::Gap { expected: events, found: seq });
+        }
+        if self.records.is_empty() {
+            return Err(JournalError::Empty { seq });
+        }
+        if chain(seq, before, &self.records) != self.chain {
+            return Err(JournalError::Chain { seq });
+        }
+        Ok(())
+    }
+}
+
+fn chain(seq: u64, before: Hash, records: &[Record]) -> Hash {
+    let bytes = serde_json::to_vec(&(seq, records)).expect("records serialise to JSON");
+    before.chain(&bytes)
+}

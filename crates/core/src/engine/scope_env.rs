@@ -1,0 +1,185 @@
+//! What expressions see: the names of a scope instance, looked up in the state.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use super::{InstanceIx, Part, Start, StepAt, state::RunState};
+use crate::{
+    expr::{Env, Lookup, Part as Of, Root},
+    ir::{Kind, StepStatus},
+    plan::Plan,
+    time::Time,
+};
+
+/// The names as seen from one instance.
+pub(super) struct ScopeEnv<'a> {
+    pub plan: &'a Plan,
+    pub state: &'a RunState,
+    pub instance: InstanceIx,
+    /// A step whose output is this, whatever the state says: the visit that is being undone.
+    pub own: Option<(StepAt, &'a Value)>,
+    /// A loop that has not made a pass yet; what is inside it cannot be known.
+    pub before: Option<StepAt>,
+}
+
+impl Env for ScopeEnv<'_> {
+    fn lookup(&self, root: &Root) -> Lookup<'_> {
+        let home = self.state.home(self.instance);
+        match root {
+            Root::Input => found(&home.input),
+            Root::Step { id, part } => self.step(id, *part),
+            Root::Item => self.item().map_or(Lookup::Absent, |(items, i)| match items.get(i as usize) {
+                Some(item) => found(item),
+                None => Lookup::Absent,
+            }),
+            Root::Index => self.item().map_or(Lookup::Absent, |(_, i)| Lookup::Found(Cow::Owned(json!(i)))),
+            Root::Context => self.state.start.as_ref().map_or(Lookup::Absent, |start| found(&start.context)),
+            Root::Env => found(&home.env),
+            Root::Run => Lookup::Found(Cow::Owned(self.run())),
+            Root::Workflow => Lookup::Found(Cow::Owned(about(self.plan, home.scope))),
+        }
+    }
+}
+
+fn found(value: &Value) -> Lookup<'_> {
+    Lookup::Found(Cow::Borrowed(value))
+}
+
+impl<'a> ScopeEnv<'a> {
+    pub fn new(plan: &'a Plan, state: &'a RunState, instance: InstanceIx) -> ScopeEnv<'a> {
+        ScopeEnv { plan, state, instance, own: None, before: None }
+    }
+
+    fn step(&self, id: &str, part: Of) -> Lookup<'_> {
+        let definition = &self.plan.definition;
+        let Some(place) = definition.locate(self.state.instance(self.instance).scope, id) else {
+            return Lookup::Absent;
+        };
+        let mut ix = self.instance;
+        for _ in 0..place.up {
+            let Some(parent) = self.state.instance(ix).parent else { return Lookup::Absent };
+            ix = parent.0;
+        }
+        for (holder, which) in &place.down {
+            let holder = StepAt(ix, *holder);
+            if self.before == Some(holder) {
+                return Lookup::NotYet;
+            }
+            let Some(inner) = self.visible(holder, *which) else { return Lookup::Absent };
+            ix = inner;
+        }
+        self.part_of(StepAt(ix, place.step), part)
+    }
+
+    /// The instance inside a step whose steps can be named from outside: a lane, or a loop's last pass.
+    fn visible(&self, holder: StepAt, which: u32) -> Option<InstanceIx> {
+        let children = &self.state.more(holder)?.children;
+        let scope = self.plan.definition.scope(self.state.instance(holder.0).scope);
+        match scope.step(holder.1).kind {
+            Kind::Parallel(_) => children.get(which as usize).copied(),
+            _ => children.last().copied(),
+        }
+    }
+
+    fn part_of(&self, at: StepAt, part: Of) -> Lookup<'_> {
+        if let Some((_, output)) = self.own.filter(|(own, _)| *own == at && part == Of::Output) {
+            return found(output);
+        }
+        let step = self.state.step(at);
+        match part {
+            Of::Output if step.outcome.is_some() => found(&step.output),
+            Of::Output => Lookup::Absent,
+            Of::Status => {
+                let status = self.state.step_status(at);
+                let own =
+                    status == StepStatus::Skipped && step.effect.is_some_and(|effect| effect.as_skipped);
+                let scope = self.state.instance(at.0).scope;
+                let words = &self.plan.definition.workflow_of(scope).workflow.words;
+                Lookup::Found(Cow::Owned(Value::from(words.step(status, own))))
+            }
+            Of::Summary => match step.more.as_ref().and_then(|more| more.summary.as_deref()) {
+                Some(summary) => Lookup::Found(Cow::Owned(Value::from(summary))),
+                None => Lookup::Absent,
+            },
+        }
+    }
+
+    /// The list and the place in it of the innermost item around this instance.
+    fn item(&self) -> Option<(&Vec<Value>, u32)> {
+        let mut ix = self.instance;
+        loop {
+            let instance = self.state.instance(ix);
+            let parent = instance.parent?;
+            match instance.part {
+                Some(Part::Item(i)) => {
+                    return Some((self.state.more(parent)?.items.as_ref()?.as_array()?, i));
+                }
+                Some(Part::Call) | None => return None,
+                Some(Part::Lane(_) | Part::Pass(_)) => ix = parent.0,
+            }
+        }
+    }
+
+    fn run(&self) -> Value {
+        let Some(start) = &self.state.start else { return Value::Null };
+        about_run(start, self.state.instance(InstanceIx::ROOT).started)
+    }
+}
+
+/// What expressions read as `run`.
+pub(super) fn about_run(start: &Start, started: Time) -> Value {
+    json!({
+        "id": start.run.as_str(),
+        "started_at": utc(started),
+        "attempt": start.attempt,
+        "retry_of": start.retry_of.as_ref().map(|run| run.as_str()),
+    })
+}
+
+/// What expressions read as `workflow`.
+pub(super) fn about(plan: &Plan, scope: crate::plan::ScopeIx) -> Value {
+    let workflow = &plan.definition.workflow_of(scope).workflow;
+    json!({
+        "id": workflow.id.as_str(),
+        "name": workflow.name,
+        "version": workflow.version,
+        "description": workflow.description,
+    })
+}
+
+/// A time as people write it in UTC, to the second.
+pub fn utc(time: Time) -> String {
+    let seconds = time.0.div_euclid(1_000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
+}
+
+/// The date that is this many days after the first of 1970. Counts in years that begin in March, so that the leap day
+/// is the last day of a year.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days.saturating_add(719_468);
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_read_as_dates() {
+        assert_eq!(utc(Time(0)), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(Time(951_782_399_999)), "2000-02-28T23:59:59Z");
+        assert_eq!(utc(Time(951_782_400_000)), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(Time(2_147_483_648_000)), "2038-01-19T03:14:08Z");
+        assert_eq!(utc(Time(-1)), "1969-12-31T23:59:59Z");
+    }
+}

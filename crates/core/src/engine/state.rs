@@ -1,0 +1,479 @@
+//! The state of a run: what its events add up to, with an index for every question that `decide` asks.
+//!
+//! Owns the data and how it is read. `apply` alone changes it. Nothing here is searched: steps are small integers,
+//! what is unmet is counted, what could start is in a set, deadlines are in order.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use super::{
+    AttemptId, Commands, Cost, Error, Given, Halt, InstanceEnd, InstanceIx, Mode, Onward, Opening, Outcome,
+    Part, Role, Route, Start, StepAt, UndoTarget, Walk, transitions::Phase,
+};
+use crate::{
+    ids::SignalName,
+    ir::{Approver, Effect, ErrorClass, HoldReason, RunStatus, StepStatus, Verdict},
+    plan::{Hash, ScopeIx},
+    time::Time,
+};
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RunPhase {
+    /// Not started.
+    New,
+    /// Going forward, stopping or undoing.
+    Going,
+    /// How it ended is known; something is still to be published.
+    Decided,
+    Closed,
+    Quarantined,
+}
+
+impl RunPhase {
+    pub const ALL: [RunPhase; 5] =
+        [RunPhase::New, RunPhase::Going, RunPhase::Decided, RunPhase::Closed, RunPhase::Quarantined];
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunState {
+    pub phase: RunPhase,
+    /// How many events it is made of.
+    pub events: u64,
+    /// The time of the last event.
+    pub now: Time,
+    pub start: Option<Box<Start>>,
+    pub plan: Hash,
+    pub instances: Vec<Instance>,
+    pub openings: Vec<OpeningState>,
+    /// Signals that no wait has taken yet, oldest first.
+    pub signals: VecDeque<(SignalName, Arc<Value>)>,
+    pub walks: BTreeMap<Walk, WalkState>,
+    pub spent: Cost,
+    pub cancel: Option<Cancel>,
+    pub end: Option<RunEnd>,
+    pub quarantine: Option<String>,
+    /// How many steps are in each phase, over all instances.
+    pub phases: [u32; Phase::ALL.len()],
+    pub(super) commands: Commands,
+    /// Work that has its slot and waits for a worker.
+    pub(super) ready: BTreeSet<StepAt>,
+    /// Composites that have their slot.
+    pub(super) entering: BTreeSet<StepAt>,
+    /// Walks whose next undo waits for a worker.
+    pub(super) undoable: BTreeSet<Walk>,
+    /// Steps that are being undone, and in which walk.
+    pub(super) undoing: BTreeMap<StepAt, Walk>,
+    pub(super) deadlines: BTreeSet<(Time, Deadline)>,
+    /// How many steps with an undo have been completed.
+    pub(super) completions: u64,
+    /// Attempts that were started and have not ended, wanted or not.
+    pub(super) in_flight: BTreeSet<AttemptId>,
+    /// Open waits by the signals they name.
+    pub(super) waits: BTreeMap<SignalName, BTreeSet<Opening>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cancel {
+    pub by: String,
+    pub reason: Option<String>,
+    pub at: Time,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunEnd {
+    pub status: RunStatus,
+    pub output: Arc<Value>,
+    pub error: Option<Error>,
+    pub degraded: bool,
+    pub at: Time,
+    pub retry: Option<Time>,
+}
+
+/// What becomes due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Deadline {
+    Instance(InstanceIx),
+    Step(StepAt),
+    Retry(StepAt),
+    Opening(Opening),
+    Undo(Walk),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instance {
+    pub scope: ScopeIx,
+    pub parent: Option<StepAt>,
+    pub part: Option<Part>,
+    /// The instance of the workflow it belongs to: itself for a run's root and for a call.
+    pub home: InstanceIx,
+    pub phase: InstancePhase,
+    pub steps: Vec<StepState>,
+    /// What the workflow was given, and its `env`. Only in a home.
+    pub input: Arc<Value>,
+    pub env: Arc<Value>,
+    /// Instances that belong to this workflow, itself included. Only in a home.
+    pub members: Vec<InstanceIx>,
+    /// Step executions of the workflow. Only in a home.
+    pub executed: u32,
+    /// Steps that have not ended.
+    pub open: u32,
+    /// Steps that are neither pending nor over.
+    pub live: u32,
+    /// Steps that are at work, and those that wait to be.
+    pub slots: u32,
+    pub queue: BTreeSet<u32>,
+    pub verdict: Verdict,
+    /// The first failure that counts against it.
+    pub error: Option<Error>,
+    pub last_output: Arc<Value>,
+    /// Where the cursor goes from the step that ended last. Only in a routed scope.
+    pub cursor: Option<Route>,
+    pub completed: Vec<Completion>,
+    /// Whether something in it could not be undone.
+    pub stuck: bool,
+    pub deadline: Option<Time>,
+    pub started: Time,
+    pub ended: Option<Time>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum InstancePhase {
+    Going,
+    /// Nothing more starts. `undo`: what was completed is undone when nothing is live.
+    Halted {
+        why: Halt,
+        undo: bool,
+    },
+    Undoing {
+        why: Halt,
+    },
+    Ended {
+        why: Option<Halt>,
+        end: InstanceEnd,
+    },
+}
+
+/// A visit of a step that can be undone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completion {
+    pub step: u32,
+    pub visit: u32,
+    /// Its place among all completions of the run.
+    pub order: u64,
+    pub output: Arc<Value>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepState {
+    pub phase: Phase,
+    /// How many steps it still waits for.
+    pub unmet: u32,
+    pub slot: bool,
+    /// How many times it has arrived.
+    pub visit: u32,
+    pub outcome: Option<Outcome>,
+    pub effect: Option<Effect>,
+    pub output: Arc<Value>,
+    /// What only steps that were reached have.
+    pub more: Option<Box<More>>,
+}
+
+/// The present visit of a step, and totals over all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct More {
+    pub next: Onward,
+    /// The attempt in flight.
+    pub live: Option<AttemptId>,
+    /// The highest attempt number so far of this iteration, by role.
+    pub attempts: [u32; 4],
+    /// Failures that count against the retry budget.
+    pub tries: u32,
+    pub interruptions: u32,
+    /// How many times it was its turn to be undone.
+    pub undo_turns: u32,
+    pub undecided: u32,
+    pub stall: Option<(Hash, u32)>,
+    pub waived_budget: bool,
+    pub given: Option<Arc<Given>>,
+    /// The output of the last main attempt that succeeded, before the step itself has.
+    pub result: Arc<Value>,
+    pub opening: Option<Opening>,
+    pub deadline: Option<Time>,
+    pub due: Option<Time>,
+    pub stopping: Option<super::Stop>,
+    pub held: Option<HoldReason>,
+    pub items: Option<Arc<Value>>,
+    pub children: Vec<InstanceIx>,
+    pub open_children: u32,
+    pub child_error: Option<Error>,
+    pub failed_children: u32,
+    pub error: Option<Error>,
+    pub summary: Option<String>,
+    pub cost: Cost,
+    pub total_attempts: u32,
+    pub ready: Option<Time>,
+    pub started: Option<Time>,
+    pub ended: Option<Time>,
+}
+
+impl Onward {
+    pub const FIRST: Onward = Onward { role: Role::Main, iteration: 1, mode: Mode::Fresh, stage: 1 };
+}
+
+impl Default for More {
+    fn default() -> More {
+        More {
+            next: Onward::FIRST,
+            live: None,
+            attempts: [0; 4],
+            tries: 0,
+            interruptions: 0,
+            undo_turns: 0,
+            undecided: 0,
+            stall: None,
+            waived_budget: false,
+            given: None,
+            result: null(),
+            opening: None,
+            deadline: None,
+            due: None,
+            stopping: None,
+            held: None,
+            items: None,
+            children: Vec::new(),
+            open_children: 0,
+            child_error: None,
+            failed_children: 0,
+            error: None,
+            summary: None,
+            cost: Cost::default(),
+            total_attempts: 0,
+            ready: None,
+            started: None,
+            ended: None,
+        }
+    }
+}
+
+/// Something that waits for a decision or a signal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpeningState {
+    pub at: StepAt,
+    pub kind: OpeningKind,
+    pub approvers: Vec<Approver>,
+    pub message: String,
+    pub shows: Arc<Value>,
+    pub deadline: Option<Time>,
+    pub escalated: bool,
+    pub opened: Time,
+    /// Who answered and when.
+    pub decided: Option<(String, Time)>,
+    pub closed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpeningKind {
+    Gate,
+    Wait,
+    Hold(HoldReason),
+}
+
+/// How far an undo has come.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WalkState {
+    pub targets: Vec<UndoTarget>,
+    /// The target that is being undone.
+    pub at: usize,
+    pub live: Option<AttemptId>,
+    pub mode: Mode,
+    pub given: Option<Arc<Given>>,
+    pub attempts: u32,
+    pub tries: u32,
+    pub interruptions: u32,
+    pub due: Option<Time>,
+    pub undone: u32,
+    pub failed: u32,
+    pub uncertain: Vec<StepAt>,
+    pub ended: bool,
+}
+
+/// The one null that is shared.
+pub(super) fn null() -> Arc<Value> {
+    static NULL: std::sync::OnceLock<Arc<Value>> = std::sync::OnceLock::new();
+    NULL.get_or_init(|| Arc::new(Value::Null)).clone()
+}
+
+impl RunState {
+    /// A run that has not been started.
+    pub fn new() -> RunState {
+        RunState {
+            phase: RunPhase::New,
+            events: 0,
+            now: Time::default(),
+            start: None,
+            plan: Hash::ZERO,
+            instances: Vec::new(),
+            openings: Vec::new(),
+            signals: VecDeque::new(),
+            walks: BTreeMap::new(),
+            spent: Cost::default(),
+            cancel: None,
+            end: None,
+            quarantine: None,
+            phases: [0; Phase::ALL.len()],
+            commands: Commands::default(),
+            ready: BTreeSet::new(),
+            entering: BTreeSet::new(),
+            undoable: BTreeSet::new(),
+            undoing: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            completions: 0,
+            in_flight: BTreeSet::new(),
+            waits: BTreeMap::new(),
+        }
+    }
+
+    pub fn instance(&self, ix: InstanceIx) -> &Instance {
+        &self.instances[ix.0 as usize]
+    }
+
+    pub fn step(&self, at: StepAt) -> &StepState {
+        &self.instance(at.0).steps[at.1 as usize]
+    }
+
+    /// The step, if the run has it.
+    pub fn find(&self, at: StepAt) -> Option<&StepState> {
+        self.instances.get(at.0.0 as usize)?.steps.get(at.1 as usize)
+    }
+
+    pub fn more(&self, at: StepAt) -> Option<&More> {
+        self.step(at).more.as_deref()
+    }
+
+    pub fn opening(&self, opening: Opening) -> Option<&OpeningState> {
+        self.openings.get(opening.0 as usize)
+    }
+
+    /// The workflow instance that a scope instance belongs to.
+    pub fn home(&self, ix: InstanceIx) -> &Instance {
+        self.instance(self.instance(ix).home)
+    }
+
+    /// Whether something could start if a worker were to be had.
+    pub fn wants_workers(&self) -> bool {
+        !self.ready.is_empty() || !self.undoable.is_empty()
+    }
+
+    /// Attempts that were started and have not ended.
+    pub fn in_flight(&self) -> &BTreeSet<AttemptId> {
+        &self.in_flight
+    }
+
+    /// The canonical status of a step.
+    pub fn step_status(&self, at: StepAt) -> StepStatus {
+        let step = self.step(at);
+        match step.phase {
+            Phase::Pending if self.instance(at.0).is_going() && self.end.is_none() => StepStatus::Pending,
+            Phase::Pending => StepStatus::Skipped,
+            Phase::Ready if step.more.as_ref().is_some_and(|more| more.started.is_some()) => {
+                StepStatus::Running
+            }
+            Phase::Ready => StepStatus::Ready,
+            Phase::Running | Phase::Summing | Phase::Backoff | Phase::Inside => StepStatus::Running,
+            Phase::Stopping | Phase::Unwinding => StepStatus::Running,
+            Phase::Checking => StepStatus::Checking,
+            Phase::Held | Phase::Gated | Phase::Waiting => StepStatus::Waiting,
+            Phase::Undone => StepStatus::Undone,
+            Phase::Done | Phase::Undoing | Phase::Stuck => step.ended_as(),
+        }
+    }
+
+    pub fn count(&self, phase: Phase) -> u32 {
+        self.phases[phase as usize]
+    }
+
+    /// Whether nothing can go on until a person, a signal or a release.
+    pub fn is_waiting(&self) -> bool {
+        let open = [Phase::Gated, Phase::Waiting, Phase::Held];
+        let moving = [
+            Phase::Running,
+            Phase::Checking,
+            Phase::Summing,
+            Phase::Backoff,
+            Phase::Stopping,
+            Phase::Unwinding,
+            Phase::Undoing,
+        ];
+        self.phase == RunPhase::Going
+            && open.iter().any(|phase| self.count(*phase) > 0)
+            && moving.iter().all(|phase| self.count(*phase) == 0)
+            && !self.wants_workers()
+    }
+
+    /// The canonical status of the run.
+    pub fn status(&self) -> RunStatus {
+        match (&self.end, self.phase) {
+            (Some(end), _) => end.status,
+            (None, RunPhase::New) => RunStatus::Queued,
+            _ if matches!(self.instances[0].phase, InstancePhase::Undoing { .. }) => RunStatus::Undoing,
+            _ if self.is_waiting() => RunStatus::Waiting,
+            _ => RunStatus::Running,
+        }
+    }
+}
+
+impl Default for RunState {
+    fn default() -> RunState {
+        RunState::new()
+    }
+}
+
+impl StepState {
+    /// The status of a step that is over.
+    fn ended_as(&self) -> StepStatus {
+        if self.effect.is_some_and(|effect| effect.as_skipped) {
+            return StepStatus::Skipped;
+        }
+        match self.outcome {
+            Some(Outcome::Succeeded) => StepStatus::Succeeded,
+            Some(Outcome::Incomplete) => StepStatus::Incomplete,
+            Some(Outcome::Failed(ErrorClass::Timeout)) => StepStatus::TimedOut,
+            Some(Outcome::Failed(_) | Outcome::Exhausted | Outcome::Rejected) => StepStatus::Failed,
+            Some(Outcome::Skipped(_)) => StepStatus::Skipped,
+            Some(Outcome::Cancelled) => StepStatus::Cancelled,
+            None => StepStatus::Pending,
+        }
+    }
+}
+
+impl Instance {
+    pub fn is_going(&self) -> bool {
+        matches!(self.phase, InstancePhase::Going)
+    }
+
+    pub fn end(&self) -> Option<&InstanceEnd> {
+        match &self.phase {
+            InstancePhase::Ended { end, .. } => Some(end),
+            _ => None,
+        }
+    }
+
+    /// Why it started nothing more, if it was halted.
+    pub fn halt(&self) -> Option<&Halt> {
+        match &self.phase {
+            InstancePhase::Going => None,
+            InstancePhase::Halted { why, .. } | InstancePhase::Undoing { why } => Some(why),
+            InstancePhase::Ended { why, .. } => why.as_ref(),
+        }
+    }
+}
+
+/// What the world should be doing now.
+pub fn wanted(state: &RunState) -> &Commands {
+    &state.commands
+}

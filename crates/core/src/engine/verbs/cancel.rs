@@ -1,0 +1,147 @@
+//! Cancel: a run is cancelled, and instances halt.
+
+use crate::{
+    engine::{
+        Event, Halt, InstanceEnd, InstanceIx, Outcome, Part, Refusal, StepAt, Stop, code,
+        decide::{Decision, End, Todo},
+        state::{InstancePhase, null},
+        transitions::Phase,
+    },
+    ir::{ErrorClass, RunStatus},
+};
+
+impl Decision<'_> {
+    pub(in crate::engine) fn cancel(&mut self, by: &str, reason: Option<&str>) -> Result<(), Refusal> {
+        if self.state.end.is_some() {
+            return Err(Refusal::Ended);
+        }
+        if self.state.cancel.is_some() {
+            return Ok(());
+        }
+        self.emit(Event::CancelAsked { by: by.to_owned(), reason: reason.map(str::to_owned) });
+        match self.state.instance(InstanceIx::ROOT).phase {
+            InstancePhase::Going => {
+                let undo = self.entry(InstanceIx::ROOT).scope.undo.on_cancel;
+                self.halt(InstanceIx::ROOT, Halt::Cancelled { by: by.to_owned() }, undo);
+            }
+            // What was left to finish is stopped after all.
+            InstancePhase::Halted { .. } => self.stop_live(InstanceIx::ROOT),
+            InstancePhase::Undoing { .. } | InstancePhase::Ended { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A workflow that broke a limit stops. Undone or not as for a timeout, which is the other way to take too long.
+    pub(in crate::engine) fn break_off(&mut self, home: InstanceIx, error: crate::engine::Error) {
+        let undo = self.entry(home).scope.undo.on_timeout;
+        match self.state.instance(home).phase {
+            InstancePhase::Going => self.halt(home, Halt::Limit { error }, undo),
+            // What was left to finish is stopped after all.
+            _ => self.stop_live(home),
+        }
+    }
+
+    /// An instance starts nothing more, and what is at work in it is stopped or drained.
+    pub(in crate::engine) fn halt(&mut self, instance: InstanceIx, why: Halt, undo: bool) {
+        if !self.state.instance(instance).is_going() {
+            return;
+        }
+        self.emit(Event::InstanceHalted { instance, why, undo });
+        if !self.drains(instance) {
+            self.stop_live(instance);
+        }
+        self.later(Todo::Settle(instance));
+    }
+
+    /// Stops everything that is at work in an instance and what is inside it.
+    fn stop_live(&mut self, root: InstanceIx) {
+        let mut rest = vec![root];
+        while let Some(ix) = rest.pop() {
+            if self.state.instance(ix).live == 0 {
+                continue;
+            }
+            for step in 0..self.entry(ix).len() {
+                let at = StepAt(ix, step);
+                rest.extend(self.stop_step(at));
+            }
+        }
+    }
+
+    /// Stops a step. What it has inside that is halted already is given back, to be stopped in its turn.
+    fn stop_step(&mut self, at: StepAt) -> Vec<InstanceIx> {
+        match self.state.step(at).phase {
+            Phase::Running | Phase::Checking | Phase::Summing => {
+                let attempt = self.state.more(at).and_then(|more| more.live).expect("it is in flight");
+                self.emit(Event::StopAsked { attempt, why: Stop::Halted });
+            }
+            Phase::Ready | Phase::Held | Phase::Backoff | Phase::Gated | Phase::Waiting => {
+                self.end_step(at, End::of(Outcome::Cancelled));
+            }
+            Phase::Inside => return self.halt_children(at, &Halt::Outer),
+            Phase::Pending | Phase::Stopping | Phase::Unwinding | Phase::Done => {}
+            Phase::Undoing | Phase::Undone | Phase::Stuck => {}
+        }
+        Vec::new()
+    }
+
+    /// Halts the open instances of a composite. Those that were halted already are given back.
+    pub(in crate::engine) fn halt_children(&mut self, at: StepAt, why: &Halt) -> Vec<InstanceIx> {
+        let children = self.state.more(at).map_or(Vec::new(), |more| more.children.clone());
+        let mut halted = Vec::new();
+        for child in children {
+            let policy = &self.entry(child).scope.undo;
+            let called = self.state.instance(child).part == Some(Part::Call);
+            let undo = called && if *why == Halt::TimedOut { policy.on_timeout } else { policy.on_cancel };
+            match self.state.instance(child).phase {
+                InstancePhase::Going => self.halt(child, why.clone(), undo),
+                InstancePhase::Halted { .. } => halted.push(child),
+                InstancePhase::Undoing { .. } | InstancePhase::Ended { .. } => {}
+            }
+        }
+        halted
+    }
+
+    /// A halted instance in which nothing is live, and nothing is to be undone, is over.
+    pub(in crate::engine) fn end_halted(&mut self, ix: InstanceIx) {
+        let status = match self.state.instance(ix).halt() {
+            Some(Halt::TimedOut) => RunStatus::TimedOut,
+            Some(Halt::Cancelled { .. } | Halt::Outer) => RunStatus::Cancelled,
+            Some(Halt::Failed { .. } | Halt::Limit { .. }) | None => RunStatus::Failed,
+        };
+        self.end_as(ix, status);
+    }
+
+    pub(in crate::engine) fn end_as(&mut self, ix: InstanceIx, status: RunStatus) {
+        let error = self.error_of(ix);
+        self.end_instance(ix, InstanceEnd { status, output: null(), error, degraded: false });
+    }
+
+    /// What went wrong in a halted instance.
+    fn error_of(&self, ix: InstanceIx) -> Option<crate::engine::Error> {
+        let new = |class, code, message: String| crate::engine::Error::new(class, code, message);
+        match self.state.instance(ix).halt()? {
+            Halt::Failed { step } => {
+                let at = StepAt(ix, *step);
+                let mut error = self.state.more(at)?.error.clone().unwrap_or_else(|| {
+                    new(
+                        ErrorClass::NonRetryable,
+                        code::STOPPED,
+                        "it ended in a way that stops the workflow".to_owned(),
+                    )
+                });
+                error.origin.get_or_insert(at);
+                Some(error)
+            }
+            Halt::TimedOut => {
+                let timeout =
+                    self.entry(ix).scope.timeout.map_or(String::new(), |timeout| format!(" of {timeout}"));
+                Some(new(ErrorClass::Timeout, code::TIMEOUT, format!("its time{timeout} was up")))
+            }
+            Halt::Cancelled { by } => {
+                Some(new(ErrorClass::NonRetryable, code::CANCELLED, format!("cancelled by {by}")))
+            }
+            Halt::Outer => None,
+            Halt::Limit { error } => Some(error.clone()),
+        }
+    }
+}

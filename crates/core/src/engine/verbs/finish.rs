@@ -1,0 +1,212 @@
+//! Finish: an attempt ended, and what that makes of its step.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::{
+    engine::{
+        AttemptEnd, AttemptId, Error, Event, Mode, Onward, Outcome, Refusal, Report, Role, Stop, code,
+        decide::{Decision, End},
+        size,
+        transitions::Phase,
+    },
+    ir::{ErrorClass, Kind, OnInterrupted, Work},
+    limits,
+};
+
+impl Decision<'_> {
+    pub(in crate::engine) fn finished(&mut self, attempt: AttemptId, report: &Report) -> Result<(), Refusal> {
+        if !self.state.in_flight().contains(&attempt) {
+            return Err(if self.was_started(attempt) {
+                Refusal::LateResult
+            } else {
+                Refusal::UnknownAttempt
+            });
+        }
+        if matches!(report.end, AttemptEnd::Checked { .. }) && attempt.role != Role::Check {
+            return Err(Refusal::WrongReport);
+        }
+        self.ended(attempt, report.end.clone(), report.cost);
+        Ok(())
+    }
+
+    /// Whether there was such an attempt, though it is not in flight.
+    fn was_started(&self, attempt: AttemptId) -> bool {
+        let Some(step) = self.state.find(attempt.at) else { return false };
+        let Some(more) = &step.more else { return false };
+        if attempt.attempt == 0 || attempt.role == Role::Undo {
+            return attempt.attempt > 0 && step.outcome.is_some();
+        }
+        let now = (step.visit, more.next.iteration);
+        match (attempt.visit, attempt.iteration).cmp(&now) {
+            std::cmp::Ordering::Less => attempt.visit > 0 && attempt.iteration > 0,
+            std::cmp::Ordering::Equal => attempt.attempt <= more.attempts[attempt.role as usize],
+            std::cmp::Ordering::Greater => false,
+        }
+    }
+
+    /// Records the end of an attempt and goes on from there.
+    pub(in crate::engine) fn ended(
+        &mut self,
+        attempt: AttemptId,
+        end: AttemptEnd,
+        cost: crate::engine::Cost,
+    ) {
+        let at = attempt.at;
+        let phase = self.state.step(at).phase;
+        let end = match attempt.role {
+            Role::Main => self.fitting(at, end),
+            Role::Check | Role::Summary | Role::Undo => bounded(end),
+        };
+        self.emit(Event::AttemptEnded { attempt, end: end.clone(), cost });
+        match (phase, attempt.role) {
+            (_, Role::Undo) => self.undo_ended(attempt, end),
+            (Phase::Stopping, _) => self.stopped(attempt, &end),
+            (_, Role::Main) => self.main_ended(attempt, end),
+            (_, Role::Check) => self.check_ended(attempt, end),
+            (_, Role::Summary) => self.summary_ended(attempt, &end),
+        }
+    }
+
+    /// A success whose output is not what was declared is a failure.
+    fn fitting(&self, at: crate::engine::StepAt, end: AttemptEnd) -> AttemptEnd {
+        let AttemptEnd::Succeeded { mut output } = end else { return bounded(end) };
+        let schema = &self.step(at).outputs;
+        let bad = |message: String| AttemptEnd::Failed {
+            class: ErrorClass::Validation,
+            code: Some(code::OUTPUT_INVALID.into()),
+            message,
+            retry_at: None,
+        };
+        if !size::within(&output, limits::VALUE_BYTES) {
+            return bad(format!("its output is larger than {} bytes", limits::VALUE_BYTES));
+        }
+        if schema.is_empty() {
+            return AttemptEnd::Succeeded { output };
+        }
+        if schema.properties().next().is_some() {
+            schema.fill(Arc::make_mut(&mut output));
+        }
+        match schema.check(&output) {
+            Ok(()) => AttemptEnd::Succeeded { output },
+            Err(error) => bad(format!("its output is not what was declared: {error}")),
+        }
+    }
+
+    fn work(&self, at: crate::engine::StepAt) -> &Work {
+        let Kind::Work(work) = &self.step(at).kind else { unreachable!("only work has attempts of its own") };
+        work
+    }
+
+    fn main_ended(&mut self, attempt: AttemptId, end: AttemptEnd) {
+        let at = attempt.at;
+        match end {
+            AttemptEnd::Succeeded { .. } if self.work(at).check.is_some() => self.next_role(at, Role::Check),
+            AttemptEnd::Succeeded { .. } => self.complete_work(at),
+            AttemptEnd::Interrupted => self.interrupted(attempt),
+            AttemptEnd::Blocked { reason, until, message } => self.hold_again(at, reason, until, message),
+            other => self.failed(at, other),
+        }
+    }
+
+    /// The work is done and found complete; only a summary can be missing.
+    pub(in crate::engine) fn complete_work(&mut self, at: crate::engine::StepAt) {
+        if self.work(at).summary.is_some() {
+            return self.next_role(at, Role::Summary);
+        }
+        self.succeed(at);
+    }
+
+    fn succeed(&mut self, at: crate::engine::StepAt) {
+        let output = self.result(at);
+        self.end_step(at, End::with(output));
+    }
+
+    pub(in crate::engine) fn result(&self, at: crate::engine::StepAt) -> Arc<Value> {
+        self.state.more(at).expect("an attempt ended").result.clone()
+    }
+
+    fn next_role(&mut self, at: crate::engine::StepAt, role: Role) {
+        let next = self.state.more(at).expect("an attempt ended").next;
+        self.emit(Event::StepGoesOn { at, next: Onward { role, mode: Mode::Fresh, ..next } });
+    }
+
+    fn summary_ended(&mut self, attempt: AttemptId, end: &AttemptEnd) {
+        if *end == AttemptEnd::Interrupted {
+            return self.interrupted(attempt);
+        }
+        self.succeed(attempt.at);
+    }
+
+    /// The host died under it.
+    pub(in crate::engine) fn interrupted(&mut self, attempt: AttemptId) {
+        let at = attempt.at;
+        let more = self.state.more(at).expect("an attempt ended");
+        let (next, often) = (more.next, more.interruptions >= limits::INTERRUPTIONS);
+        let policy = match attempt.role {
+            Role::Main => self.step(at).policy.on_interrupted,
+            Role::Check | Role::Summary | Role::Undo => OnInterrupted::Rerun,
+        };
+        let mode = match policy {
+            OnInterrupted::Rerun => Mode::Rerun,
+            OnInterrupted::Resume => Mode::Resume,
+            OnInterrupted::Restore => Mode::Restore,
+            OnInterrupted::Ask => Mode::Rerun,
+            OnInterrupted::Fail => {
+                let message = "the host died while it ran";
+                let error = Error::new(ErrorClass::Interrupted, code::INTERRUPTED, message);
+                return self.fail_or_retry(at, error, None);
+            }
+        };
+        let next = Onward { mode, ..next };
+        if policy != OnInterrupted::Ask && !often {
+            return self.emit(Event::StepGoesOn { at, next });
+        }
+        let times = self.state.more(at).expect("an attempt ended").interruptions;
+        let message = format!("the host died while it ran, {times} times so far");
+        self.hold(at, crate::ir::HoldReason::Interruption, None, message, next);
+    }
+
+    /// An attempt that was told to stop has ended.
+    fn stopped(&mut self, attempt: AttemptId, end: &AttemptEnd) {
+        let at = attempt.at;
+        if self.state.more(at).and_then(|more| more.stopping) == Some(Stop::Timeout) {
+            return self.step_timed_out(at);
+        }
+        let succeeded = matches!(end, AttemptEnd::Succeeded { .. });
+        let complete = match attempt.role {
+            Role::Main => succeeded && self.work(at).check.is_none(),
+            Role::Check => succeeded || is_complete(end),
+            Role::Summary | Role::Undo => true,
+        };
+        if complete { self.succeed(at) } else { self.end_step(at, End::of(Outcome::Cancelled)) }
+    }
+
+    pub(in crate::engine) fn step_timed_out(&mut self, at: crate::engine::StepAt) {
+        let timeout = self.step(at).policy.timeout.unwrap_or_default();
+        let message = format!("the step took longer than {timeout}");
+        self.fail_step(at, Error::new(ErrorClass::Timeout, code::TIMEOUT, message));
+    }
+}
+
+fn is_complete(end: &AttemptEnd) -> bool {
+    matches!(end, AttemptEnd::Checked { finding: crate::engine::Finding::Complete, .. })
+}
+
+/// What a check says, cut to what is kept; a value that is too large is dropped.
+fn bounded(end: AttemptEnd) -> AttemptEnd {
+    let cut = |notes: Vec<String>| {
+        let notes = notes.into_iter().take(limits::CHECK_NOTES);
+        notes.map(|note| note.chars().take(limits::CHECK_NOTE_CHARS).collect()).collect()
+    };
+    match end {
+        AttemptEnd::Checked { finding, reasons, fingerprints } => {
+            AttemptEnd::Checked { finding, reasons: cut(reasons), fingerprints: cut(fingerprints) }
+        }
+        AttemptEnd::Succeeded { output } if !size::within(&output, limits::VALUE_BYTES) => {
+            AttemptEnd::Succeeded { output: crate::engine::state::null() }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,104 @@
+//! Gate: opens for a decision, and what the decision or its absence does.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::{
+    engine::{
+        Decision as Answer, Error, Event, Halt, Opening, Outcome, StepAt, code,
+        decide::{Decision, End},
+    },
+    ir::{ErrorClass, Gate, GateTimeout, Kind},
+};
+
+/// Who decides when nobody does.
+pub(super) const TIME: &str = "system:timeout";
+
+impl Decision<'_> {
+    pub(in crate::engine) fn open_gate(&mut self, at: StepAt, gate: &Gate) {
+        let env = self.env(at.0);
+        let shown = gate.message.eval(&env).and_then(|message| {
+            let shows: Result<Vec<Value>, _> = gate.shows.iter().map(|expr| expr.eval(&env)).collect();
+            Ok((message, shows?))
+        });
+        let (message, shows) = match shown {
+            Ok(shown) => shown,
+            Err(error) => {
+                let message = format!("what it shows cannot be evaluated: {error}");
+                return self.fail_step(at, Error::new(ErrorClass::Validation, code::EXPRESSION, message));
+            }
+        };
+        let message = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
+        let shows = Arc::new(if shows.is_empty() { Value::Null } else { Value::Array(shows) });
+        let deadline = gate.timeout.map(|timeout| self.now.after(timeout));
+        let (opening, approvers) = (self.next_opening(), gate.approvers.clone());
+        self.emit(Event::Opened { at, opening, deadline, approvers, message, shows });
+    }
+
+    fn gate(&self, at: StepAt) -> &Gate {
+        let Kind::Gate(gate) = &self.step(at).kind else { unreachable!("only a gate opens as one") };
+        gate
+    }
+
+    pub(in crate::engine) fn pass_gate(
+        &mut self,
+        at: StepAt,
+        decision: Answer,
+        by: &str,
+        reason: Option<&str>,
+    ) {
+        let gate = self.gate(at);
+        let target = match decision {
+            Answer::Approve => gate.on_approve.as_ref(),
+            Answer::Reject => gate.on_reject.as_ref(),
+        };
+        if decision == Answer::Reject && target.is_none() {
+            return self.rejected(at, by, reason);
+        }
+        let route = target.map(|target| self.entry(at.0).target(target).into());
+        let word = match decision {
+            Answer::Approve => "approve",
+            Answer::Reject => "reject",
+        };
+        let output = Arc::new(json!({"decision": word, "reason": reason, "approver": by}));
+        self.end_step(at, End { route, ..End::with(output) });
+    }
+
+    pub(in crate::engine) fn gate_timed_out(&mut self, at: StepAt, opening: Opening) {
+        let gate = self.gate(at);
+        match &gate.on_timeout {
+            GateTimeout::Expire => {
+                let message = "nobody decided in time";
+                self.fail_step(at, Error::new(ErrorClass::Timeout, code::TIMEOUT, message));
+            }
+            GateTimeout::Reject => self.decided(opening, Answer::Reject, TIME, None),
+            GateTimeout::Approve => self.decided(opening, Answer::Approve, TIME, None),
+            GateTimeout::Cancel => self.cancel_workflow(at),
+            GateTimeout::Go(target) => {
+                let route = Some(self.entry(at.0).target(target).into());
+                let output = Arc::new(json!({"decision": null, "reason": null, "approver": TIME}));
+                self.end_step(at, End { route, ..End::with(output) });
+            }
+            GateTimeout::Escalate { to } => {
+                let escalated = self.state.opening(opening).is_some_and(|opening| opening.escalated);
+                match gate.timeout.filter(|_| !escalated) {
+                    Some(timeout) => {
+                        let (deadline, approvers) = (self.now.after(timeout), to.clone());
+                        self.emit(Event::Escalated { opening, deadline, approvers });
+                    }
+                    None => self.cancel_workflow(at),
+                }
+            }
+        }
+    }
+
+    /// Cancels the workflow that a step belongs to.
+    pub(in crate::engine) fn cancel_workflow(&mut self, at: StepAt) {
+        // The step itself is over first, so that nothing of it can become due again.
+        self.end_step(at, End::of(Outcome::Cancelled));
+        let home = self.state.instance(at.0).home;
+        let undo = self.entry(home).scope.undo.on_cancel;
+        self.halt(home, Halt::Cancelled { by: TIME.to_owned() }, undo);
+    }
+}

@@ -1,0 +1,16 @@
+//! The verbs: one file for each thing that can happen to a run, all of them parts of a decision.
+
+mod cancel;
+mod compose;
+mod fail;
+mod finish;
+mod gate;
+mod hold;
+mod iterate;
+mod publish;
+mod recover;
+mod route;
+mod start;
+mod timeout;
+mod undo;
+mod wait;

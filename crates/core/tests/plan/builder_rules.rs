@@ -1,0 +1,217 @@
+//! The rules of AIP-15 that the builder applies: ids, undo, timeouts of gates, where steps go.
+
+use serde_json::json;
+use skein_core::{
+    builder::*,
+    ir::{GateTimeout, Kind, Workflow},
+    plan::{Problem, ProblemCode},
+    time::Millis,
+};
+
+use super::support::{id, to};
+
+fn tool(id: &str) -> StepDefinition {
+    StepDefinition::new(id, ToolStep::tool("t"))
+}
+
+fn commit(steps: impl IntoIterator<Item = StepDefinition>) -> Result<CommittedWorkflow, Vec<Problem>> {
+    let steps = steps.into_iter().map(define_step);
+    define_workflow(WorkflowDefinition::new("main", "x").steps(steps)).commit()
+}
+
+#[track_caller]
+fn workflow(steps: impl IntoIterator<Item = StepDefinition>) -> Workflow {
+    (*commit(steps).unwrap().workflow).clone()
+}
+
+#[track_caller]
+fn refused(steps: impl IntoIterator<Item = StepDefinition>) -> Vec<String> {
+    commit(steps).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+fn ids(workflow: &Workflow) -> Vec<&str> {
+    workflow.scope.steps.iter().map(|step| step.id.as_str()).collect()
+}
+
+#[test]
+fn bad_name() {
+    let hint = "(2 to 64 lower case letters, digits and dashes, from a letter to a letter or digit)";
+    assert_eq!(
+        refused([tool("Build")]),
+        [format!("error[bad-name] Build: id: `Build` cannot be an id {hint}")]
+    );
+    assert_eq!(refused([tool("../x")]), [format!("error[bad-name] id: `../x` cannot be an id {hint}")]);
+    let bad = define_workflow(WorkflowDefinition::new("a", "x")).step(define_step(tool("ab"))).commit();
+    assert_eq!(bad.unwrap_err()[0].code, ProblemCode::BadName);
+}
+
+#[test]
+fn bad_expression() {
+    let problems = commit([tool("ab").input("x", json!({"deep": "$stps.y"}))]).unwrap_err();
+    assert_eq!(problems[0].code, ProblemCode::BadExpression);
+    assert_eq!(problems[0].at.field, "inputs.x.deep");
+    assert_eq!(problems[0].at.span.map(|span| span.start), Some(0));
+    let branch = BranchStep::otherwise("$end").when("1 +", "$end");
+    assert!(commit([StepDefinition::new("br", branch)]).is_err());
+}
+
+#[test]
+fn an_undo_step_is_put_into_the_step_it_undoes_and_leaves_the_list() {
+    let workflow = workflow([
+        tool("charge-card").compensation("refund-card"),
+        tool("refund-card").input("id", "$steps.charge-card.outputs.chargeId").timeout_ms(5_000),
+        tool("ship"),
+    ]);
+    assert_eq!(ids(&workflow), ["charge-card", "ship"]);
+    let undo = workflow.scope.steps[0].undo.as_ref().unwrap();
+    assert_eq!((&undo.id, undo.timeout), (&id("refund-card"), Some(Millis(5_000))));
+    assert_eq!(undo.inputs[0].name, "id");
+}
+
+#[test]
+fn an_undo_step_that_is_routed_to_stays_and_is_not_fallen_into() {
+    let route = BranchStep::otherwise("$end").when("$input.back == true", "to-refund");
+    let workflow = workflow([
+        tool("charge").compensation("refund"),
+        tool("refund").next("$end"),
+        StepDefinition::new("route", route),
+        tool("to-refund").next("refund"),
+    ]);
+    assert_eq!(ids(&workflow), ["charge", "refund", "route", "to-refund"]);
+    assert_eq!(workflow.scope.steps[0].next, Some(to("route")));
+    assert!(workflow.scope.steps[0].undo.is_some());
+}
+
+#[test]
+fn bad_undo() {
+    let unknown = refused([tool("charge").compensation("refnud"), tool("refund")]);
+    assert!(
+        unknown[0].starts_with("error[bad-undo] charge: compensation: there is no step `refnud`"),
+        "{unknown:?}"
+    );
+    assert_eq!(
+        refused([tool("ab").compensation("ab"), tool("cd")])[0],
+        "error[bad-undo] ab: compensation: `ab` cannot undo itself"
+    );
+    let gate = StepDefinition::new("ask", ApprovalStep::ask("?").role("x"));
+    assert_eq!(
+        refused([tool("ab").compensation("ask"), gate])[0],
+        "error[bad-undo] ab: compensation: `ask` is a step of kind approval, and only tools can undo"
+    );
+    let mutual = [tool("ab").compensation("cd"), tool("cd").compensation("ab"), tool("ef")];
+    assert_eq!(refused(mutual).len(), 2);
+    let chain = [tool("ab").compensation("cd"), tool("cd").compensation("ef"), tool("ef")];
+    assert_eq!(
+        refused(chain)[0],
+        "error[bad-undo] ab: compensation: `cd` undoes, and cannot be undone itself"
+    );
+}
+
+fn gate_timeout(then: OnTimeout, reject: bool, more: Option<&str>) -> GateTimeout {
+    let ask = ApprovalStep::ask("?").role("x").on_timeout(then);
+    let ask = if reject { ask.on_reject("no") } else { ask };
+    let mut steps = vec![StepDefinition::new("ask", ask).timeout_ms(1_000), tool("yes").next("$end")];
+    steps.extend(reject.then(|| tool("no").next("$end")));
+    steps.extend(more.map(|name| tool(name).next("$end")));
+    match &workflow(steps).scope.steps[0].kind {
+        Kind::Gate(gate) => gate.on_timeout.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_gate_that_times_out_never_counts_as_approved() {
+    assert_eq!(gate_timeout(OnTimeout::Cancel, true, None), GateTimeout::Cancel);
+    assert_eq!(gate_timeout(OnTimeout::Continue, false, None), GateTimeout::Cancel);
+    assert_eq!(gate_timeout(OnTimeout::Continue, true, None), GateTimeout::Reject);
+    assert_eq!(gate_timeout(OnTimeout::Escalate, false, None), GateTimeout::Escalate { to: vec![] });
+    assert_eq!(gate_timeout(OnTimeout::Escalate, false, Some("escalate")), GateTimeout::Go(to("escalate")));
+    assert_eq!(
+        gate_timeout(OnTimeout::Step("late".into()), false, Some("late")),
+        GateTimeout::Go(to("late"))
+    );
+}
+
+#[test]
+fn a_lane_goes_where_its_step_goes() {
+    let lanes = |next: Option<&str>| {
+        let mut both =
+            ParallelStep::new().lane("one", [define_step(tool("aa"))]).lane("two", [define_step(tool("bb"))]);
+        both.lanes[0].next = next.map(str::to_owned);
+        [StepDefinition::new("both", both).next("cc"), tool("cc")]
+    };
+    workflow(lanes(None));
+    workflow(lanes(Some("cc")));
+    assert_eq!(
+        refused(lanes(Some("dd"))),
+        ["error[misplaced] both: branches[0].next: lane `one` must go where `both` goes, or say nothing"]
+    );
+}
+
+#[test]
+fn approval_always_holds_a_tool_step() {
+    let workflow =
+        workflow([tool("aa").approval(ApprovalClass::Always), tool("bb").approval(ApprovalClass::OnMutate)]);
+    assert!(workflow.scope.steps[0].policy.approval.is_some());
+    assert!(workflow.scope.steps[1].policy.approval.is_none());
+    assert_eq!(workflow.scope.steps[1].labels["approval"], "on-mutate");
+}
+
+#[test]
+fn map_parallelism_of_0_is_no_limit() {
+    let map = |items| {
+        StepDefinition::new("all", MapStep::over("$input.list", [define_step(tool("aa"))]).parallelism(items))
+    };
+    let parallelism = |items| match &workflow([map(items)]).scope.steps[0].kind {
+        Kind::Each(each) => each.parallelism,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((parallelism(0), parallelism(7)), (None, Some(7)));
+}
+
+#[test]
+fn loops_have_1_to_1000_iterations() {
+    let of = |max| {
+        commit([StepDefinition::new(
+            "again",
+            LoopStep::repeat_while("$input.x == 1", max, [define_step(tool("aa"))]),
+        )])
+    };
+    assert!(of(1).is_ok() && of(1_000).is_ok());
+    assert_eq!(of(0).unwrap_err()[0].code, ProblemCode::BadLoopMax);
+    assert_eq!(of(1_001).unwrap_err()[0].code, ProblemCode::BadLoopMax);
+}
+
+#[test]
+fn cycles_are_refused_unless_the_metadata_allows_them() {
+    let definition = || {
+        let steps = [
+            tool("draft"),
+            StepDefinition::new("review", ApprovalStep::ask("?").role("legal").on_reject("draft")),
+            tool("send"),
+        ];
+        WorkflowDefinition::new("contract", "x").steps(steps.map(define_step))
+    };
+    assert_eq!(define_workflow(definition()).commit().unwrap_err()[0].code, ProblemCode::Cycle);
+    let mut allowed = definition();
+    allowed.metadata.insert("skein".into(), json!({"allow_cycles": true}));
+    assert!(define_workflow(allowed).commit().is_ok());
+}
+
+#[test]
+fn nesting_is_limited_before_it_is_walked() {
+    let mut step = define_step(tool("aa"));
+    for i in 0..200 {
+        step = define_step(StepDefinition::new(format!("n{i}"), MapStep::over("$input.list", [step])));
+    }
+    let problems = define_workflow(WorkflowDefinition::new("deep", "x")).step(step).commit().unwrap_err();
+    assert_eq!(problems.last().map(|problem| problem.code), Some(ProblemCode::TooDeep));
+}
+
+#[test]
+fn a_start_that_is_not_the_first_step() {
+    let steps = [tool("second").next("$end"), tool("first").next("second")].map(define_step);
+    let definition = || WorkflowDefinition::new("main", "x").steps(steps.clone());
+    assert!(define_workflow(definition().start("first")).commit().is_ok());
+    assert_eq!(define_workflow(definition()).commit().unwrap_err()[0].code, ProblemCode::Unreachable);
+}

@@ -1,0 +1,235 @@
+//! What occurred: pairs of the table of transitions, and points that must occur sometimes.
+//!
+//! Owns the counts and the list of what a simulation that means anything has to reach. A simulation that never
+//! exercised a rule proves nothing about it, so the missing ones fail it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use skein_core::{
+    engine::{
+        Event, Input, Refusal, RunPhase,
+        transitions::{Arrow, Asked, Phase, Told, arrow, run_arrow},
+    },
+    ir::{HoldReason, KindName, RunStatus, StepStatus},
+};
+
+use crate::faults::Fault;
+
+#[derive(Debug, Clone, Default)]
+pub struct Coverage {
+    pub steps: BTreeMap<(Phase, Told), u64>,
+    pub runs: BTreeMap<(RunPhase, Asked), u64>,
+    pub sometimes: BTreeMap<String, u64>,
+    pub faults: BTreeMap<Fault, u64>,
+}
+
+/// The name of an event, as its JSON has it.
+pub fn event_name(event: &Event) -> &'static str {
+    match event {
+        Event::RunStarted { .. } => "run_started",
+        Event::InstanceStarted { .. } => "instance_started",
+        Event::InstanceHalted { .. } => "instance_halted",
+        Event::InstanceEnded { .. } => "instance_ended",
+        Event::StepReady { .. } => "step_ready",
+        Event::StepExpanded { .. } => "step_expanded",
+        Event::StepOverdue { .. } => "step_overdue",
+        Event::StepEntered { .. } => "step_entered",
+        Event::AttemptStarted { .. } => "attempt_started",
+        Event::StopAsked { .. } => "stop_asked",
+        Event::AttemptEnded { .. } => "attempt_ended",
+        Event::StepGoesOn { .. } => "step_goes_on",
+        Event::RetryScheduled { .. } => "retry_scheduled",
+        Event::StepHeld { .. } => "step_held",
+        Event::Opened { .. } => "opened",
+        Event::Escalated { .. } => "escalated",
+        Event::Decided { .. } => "decided",
+        Event::SignalKept { .. } => "signal_kept",
+        Event::SignalTaken { .. } => "signal_taken",
+        Event::StepEnded { .. } => "step_ended",
+        Event::CancelAsked { .. } => "cancel_asked",
+        Event::UndoBegan { .. } => "undo_began",
+        Event::StepUndone { .. } => "step_undone",
+        Event::UndoFailed { .. } => "undo_failed",
+        Event::UndoEnded { .. } => "undo_ended",
+        Event::RunDecided { .. } => "run_decided",
+        Event::PublicationEnded { .. } => "publication_ended",
+        Event::Closed => "closed",
+        Event::Quarantined { .. } => "quarantined",
+    }
+}
+
+const EVENTS: [&str; 29] = [
+    "run_started",
+    "instance_started",
+    "instance_halted",
+    "instance_ended",
+    "step_ready",
+    "step_expanded",
+    "step_overdue",
+    "step_entered",
+    "attempt_started",
+    "stop_asked",
+    "attempt_ended",
+    "step_goes_on",
+    "retry_scheduled",
+    "step_held",
+    "opened",
+    "escalated",
+    "decided",
+    "signal_kept",
+    "signal_taken",
+    "step_ended",
+    "cancel_asked",
+    "undo_began",
+    "step_undone",
+    "undo_failed",
+    "undo_ended",
+    "run_decided",
+    "publication_ended",
+    "closed",
+    "quarantined",
+];
+
+pub fn refusal_name(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::NotStarted => "not_started",
+        Refusal::AlreadyStarted => "already_started",
+        Refusal::Ended => "ended",
+        Refusal::Quarantined { .. } => "quarantined",
+        Refusal::UnknownAttempt => "unknown_attempt",
+        Refusal::LateResult => "late_result",
+        Refusal::WrongReport => "wrong_report",
+        Refusal::UnknownOpening => "unknown_opening",
+        Refusal::AlreadyDecided { .. } => "already_decided",
+        Refusal::NotOpen => "not_open",
+        Refusal::NotADecision => "not_a_decision",
+        Refusal::NotAllowed { .. } => "not_allowed",
+        Refusal::UnknownSignal => "unknown_signal",
+        Refusal::TooManySignals => "too_many_signals",
+        Refusal::NotWaiting => "not_waiting",
+        Refusal::UnknownStep => "unknown_step",
+        Refusal::NotReady => "not_ready",
+        Refusal::NotPublishing => "not_publishing",
+        Refusal::NothingToUndo => "nothing_to_undo",
+    }
+}
+
+const REFUSALS: [&str; 19] = [
+    "not_started",
+    "already_started",
+    "ended",
+    "quarantined",
+    "unknown_attempt",
+    "late_result",
+    "wrong_report",
+    "unknown_opening",
+    "already_decided",
+    "not_open",
+    "not_a_decision",
+    "not_allowed",
+    "unknown_signal",
+    "too_many_signals",
+    "not_waiting",
+    "unknown_step",
+    "not_ready",
+    "not_publishing",
+    "nothing_to_undo",
+];
+
+impl Coverage {
+    pub fn sometimes(&mut self, point: impl Into<String>) {
+        *self.sometimes.entry(point.into()).or_default() += 1;
+    }
+
+    pub fn event(&mut self, event: &Event) {
+        // Names are few and counted often: no text is made for one that is known.
+        match self.sometimes.get_mut(event_name(event)) {
+            Some(count) => *count += 1,
+            None => self.sometimes(event_name(event)),
+        }
+    }
+
+    pub fn run_input(&mut self, phase: RunPhase, input: &Input) {
+        *self.runs.entry((phase, Asked::of(input))).or_default() += 1;
+    }
+
+    pub fn step_input(&mut self, phase: Phase, told: Told) {
+        *self.steps.entry((phase, told)).or_default() += 1;
+    }
+
+    pub fn add(&mut self, other: &Coverage) {
+        fn add<K: Ord + Clone>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
+            from.iter().for_each(|(key, n)| *into.entry(key.clone()).or_default() += n);
+        }
+        add(&mut self.steps, &other.steps);
+        add(&mut self.runs, &other.runs);
+        add(&mut self.sometimes, &other.sometimes);
+        add(&mut self.faults, &other.faults);
+    }
+
+    /// Pairs of a phase and an input that can be said and never were.
+    pub fn missing_pairs(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        for phase in Phase::ALL {
+            for told in Told::ALL {
+                if arrow(phase, told) != Arrow::Unsayable && !self.steps.contains_key(&(phase, told)) {
+                    missing.push(format!("{phase:?} told {told:?}"));
+                }
+            }
+        }
+        for phase in RunPhase::ALL {
+            for asked in Asked::ALL {
+                if run_arrow(phase, asked) != Arrow::Unsayable && !self.runs.contains_key(&(phase, asked)) {
+                    missing.push(format!("{phase:?} run asked {asked:?}"));
+                }
+            }
+        }
+        missing
+    }
+
+    /// Pairs that occurred, and all that can.
+    pub fn pairs(&self) -> (usize, usize) {
+        let steps = Phase::ALL.iter().flat_map(|phase| Told::ALL.iter().map(|told| arrow(*phase, *told)));
+        let runs =
+            RunPhase::ALL.iter().flat_map(|phase| Asked::ALL.iter().map(|asked| run_arrow(*phase, *asked)));
+        let all = steps.chain(runs).filter(|arrow| *arrow != Arrow::Unsayable).count();
+        (all - self.missing_pairs().len(), all)
+    }
+
+    /// Points that must occur and did not.
+    pub fn missing_points(&self) -> Vec<String> {
+        let mut expected: BTreeSet<String> = EVENTS.iter().map(ToString::to_string).collect();
+        expected.extend(REFUSALS.iter().map(|name| format!("refused {name}")));
+        expected.extend(KindName::ALL.iter().map(|kind| format!("kind {kind:?}")));
+        expected.extend(HoldReason::ALL.iter().map(|reason| format!("hold {reason:?}")));
+        let ends = RunStatus::ALL.iter().filter(|status| {
+            !matches!(
+                status,
+                RunStatus::Queued | RunStatus::Running | RunStatus::Waiting | RunStatus::Undoing
+            )
+        });
+        expected.extend(ends.map(|status| format!("run {status}")));
+        let over = [
+            StepStatus::Succeeded,
+            StepStatus::Failed,
+            StepStatus::Incomplete,
+            StepStatus::Skipped,
+            StepStatus::Cancelled,
+            StepStatus::TimedOut,
+            StepStatus::Undone,
+        ];
+        expected.extend(over.iter().map(|status| format!("step {status}")));
+        expected.extend(
+            ["three deep", "reference agreed", "trace accepted", "waits for ever"].map(str::to_owned),
+        );
+        let mut missing: Vec<String> =
+            expected.into_iter().filter(|point| !self.sometimes.contains_key(point)).collect();
+        missing.extend(
+            Fault::ALL
+                .iter()
+                .filter(|fault| !self.faults.contains_key(fault))
+                .map(|fault| format!("fault {fault:?}")),
+        );
+        missing
+    }
+}

@@ -1,0 +1,271 @@
+//! The invariants that hold after every event, checked from scratch where the engine keeps an index.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use skein_core::{
+    engine::{
+        AttemptId, Event, InstanceIx, InstancePhase, Outcome, Role, RunPhase, RunState, StepAt, UndoTarget,
+        Walk, transitions::Phase, wanted,
+    },
+    ir::Kind,
+    plan::Plan,
+    time::Time,
+};
+
+#[derive(Debug)]
+pub struct Invariants {
+    plan: Plan,
+    started: BTreeSet<AttemptId>,
+    ended: BTreeSet<AttemptId>,
+    /// Completed visits of steps with an undo, in order.
+    completed: Vec<UndoTarget>,
+    undone: BTreeSet<UndoTarget>,
+    /// What each walk has undone or failed to, in order.
+    walked: BTreeMap<Walk, Vec<UndoTarget>>,
+    /// Workflow instances that have begun to undo.
+    unwinding: BTreeSet<InstanceIx>,
+}
+
+impl Invariants {
+    pub fn new(plan: Plan) -> Invariants {
+        Invariants {
+            plan,
+            started: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            completed: Vec::new(),
+            undone: BTreeSet::new(),
+            walked: BTreeMap::new(),
+            unwinding: BTreeSet::new(),
+        }
+    }
+
+    /// What must hold for an event to be allowed.
+    pub fn before(&mut self, state: &RunState, event: &Event) -> Result<(), String> {
+        if state.phase == RunPhase::Closed
+            && !matches!(event, Event::UndoBegan { .. } | Event::Quarantined { .. })
+        {
+            return Err(format!("I5: {event:?} after the run was closed"));
+        }
+        match event {
+            Event::AttemptStarted { attempt, .. } => self.may_start(state, *attempt),
+            Event::AttemptEnded { attempt, .. } => {
+                // I3: each attempt has one outcome.
+                if !self.started.contains(attempt) || !self.ended.insert(*attempt) {
+                    return Err(format!("I3: {attempt} ended without having been started, or twice"));
+                }
+                Ok(())
+            }
+            Event::StepReady { at } | Event::StepEntered { at, .. } | Event::Opened { at, .. } => {
+                self.may_go_forward(state, *at)
+            }
+            Event::UndoBegan { of, targets, .. } => self.undo_begins(state, *of, targets),
+            Event::StepUndone { at, visit } => {
+                self.undo_over(state, UndoTarget { at: *at, visit: *visit }, true)
+            }
+            Event::UndoFailed { at, visit, .. } => {
+                self.undo_over(state, UndoTarget { at: *at, visit: *visit }, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn may_start(&mut self, state: &RunState, attempt: AttemptId) -> Result<(), String> {
+        // I3: an attempt is never started twice, and a step has one in flight at most.
+        if !self.started.insert(attempt) {
+            return Err(format!("I3: {attempt} was started twice"));
+        }
+        if state.in_flight().iter().any(|other| other.at == attempt.at) {
+            return Err(format!("I3: {attempt} was started beside another attempt of its step"));
+        }
+        if attempt.role == Role::Undo {
+            return Ok(());
+        }
+        self.may_go_forward(state, attempt.at)
+    }
+
+    fn may_go_forward(&self, state: &RunState, at: StepAt) -> Result<(), String> {
+        let instance = state.instance(at.0);
+        // I6: what has begun to undo never goes forward again.
+        if self.unwinding.contains(&instance.home) {
+            return Err(format!("I6: {at:?} goes forward after undo began"));
+        }
+        if matches!(instance.phase, InstancePhase::Ended { .. } | InstancePhase::Undoing { .. }) {
+            return Err(format!("I6: {at:?} goes forward in an instance that is over"));
+        }
+        // I4: nothing starts before all it depends on has ended, in a way that satisfies.
+        let entry = self.plan.definition.scope(instance.scope);
+        for id in &entry.step(at.1).after {
+            let dependency = &instance.steps[entry.by_id[id] as usize];
+            if !dependency.effect.is_some_and(|effect| effect.satisfies) {
+                return Err(format!("I4: {at:?} started before `{id}` had ended"));
+            }
+        }
+        Ok(())
+    }
+
+    fn undo_begins(&mut self, state: &RunState, of: Walk, targets: &[UndoTarget]) -> Result<(), String> {
+        self.walked.insert(of, Vec::new());
+        let members = |at: StepAt| match of {
+            Walk::Workflow(ix) => state.instance(at.0).home == ix,
+            Walk::Composite(composite) => inside(state, at.0, composite),
+        };
+        // I6: undo starts when no forward attempt is in flight.
+        if let Some(flying) = state.in_flight().iter().find(|a| a.role != Role::Undo && members(a.at)) {
+            return Err(format!("I6: undo began while {flying} was in flight"));
+        }
+        if let Walk::Workflow(ix) = of {
+            self.unwinding.insert(ix);
+        }
+        // I6: what is undone is all that was completed and not undone, last first. A step whose own failure began it
+        // may come before.
+        let mut expected: Vec<UndoTarget> = self
+            .completed
+            .iter()
+            .rev()
+            .filter(|t| members(t.at) && !self.undone.contains(t))
+            .copied()
+            .collect();
+        if targets.len() == expected.len() + 1 {
+            expected.insert(0, targets[0]);
+            let failed = state.step(targets[0].at).outcome;
+            if matches!(failed, Some(Outcome::Succeeded)) {
+                return Err("I6: an undo that nobody asked for".to_owned());
+            }
+        }
+        if targets != expected {
+            Err(format!("I6: undo of {targets:?}, not of {expected:?}"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn undo_over(&mut self, state: &RunState, target: UndoTarget, undone: bool) -> Result<(), String> {
+        let found =
+            state.walks.iter().find(|(_, walk)| !walk.ended && walk.targets.get(walk.at) == Some(&target));
+        let Some((of, walk)) = found else {
+            return Err(format!("I6: {target:?} is not the next to be undone"));
+        };
+        let walked = self.walked.entry(*of).or_default();
+        walked.push(target);
+        if walk.targets[..walked.len()] != **walked {
+            return Err(format!("I6: undone out of order: {walked:?}"));
+        }
+        if undone && !self.undone.insert(target) {
+            return Err(format!("I6: {target:?} was undone twice"));
+        }
+        Ok(())
+    }
+
+    pub fn after(&mut self, state: &RunState, _at: Time, event: &Event) -> Result<(), String> {
+        if let Event::StepEnded { at, outcome: Outcome::Succeeded, .. } = event {
+            let entry = self.plan.definition.scope(state.instance(at.0).scope);
+            if entry.step(at.1).undo.is_some() {
+                self.completed.push(UndoTarget { at: *at, visit: state.step(*at).visit });
+            }
+        }
+        self.limits(state, event)
+    }
+
+    /// I9: limits are never exceeded.
+    fn limits(&self, state: &RunState, event: &Event) -> Result<(), String> {
+        let at = match event {
+            Event::AttemptStarted { attempt, .. } => attempt.at,
+            Event::StepEntered { at, .. } => *at,
+            Event::InstanceStarted { parent, .. } => return self.each_limit(state, *parent),
+            _ => return Ok(()),
+        };
+        let instance = state.instance(at.0);
+        let entry = self.plan.definition.scope(instance.scope);
+        let Some(limit) = entry.scope.concurrency else { return Ok(()) };
+        let works = |phase: Phase| {
+            matches!(
+                phase,
+                Phase::Running | Phase::Checking | Phase::Summing | Phase::Inside | Phase::Unwinding
+            )
+        };
+        let busy = instance.steps.iter().filter(|step| works(step.phase)).count();
+        if busy > limit as usize {
+            return Err(format!("I9: {busy} steps at work, {limit} allowed"));
+        }
+        Ok(())
+    }
+
+    fn each_limit(&self, state: &RunState, parent: StepAt) -> Result<(), String> {
+        let entry = self.plan.definition.scope(state.instance(parent.0).scope);
+        let Kind::Each(each) = &entry.step(parent.1).kind else { return Ok(()) };
+        let children = state.more(parent).map_or(&[][..], |more| &more.children);
+        let open = children.iter().filter(|ix| state.instance(**ix).end().is_none()).count();
+        match each.parallelism {
+            Some(most) if open > most as usize => Err(format!("I9: {open} items open, {most} allowed")),
+            _ => Ok(()),
+        }
+    }
+
+    /// I5, I7, I8: what is wanted, worked out from scratch, is what the state keeps up to date.
+    pub fn settled(&self, state: &RunState) -> Result<(), String> {
+        let kept = wanted(state);
+        let mut runs = BTreeSet::new();
+        let mut phases = [0; Phase::ALL.len()];
+        for (ix, instance) in (0..).map(InstanceIx).zip(&state.instances) {
+            let mut live = 0;
+            let mut slots = 0;
+            for (i, step) in (0..).zip(&instance.steps) {
+                phases[step.phase as usize] += 1;
+                live += u32::from(step.phase.is_live());
+                slots += u32::from(step.slot);
+                let flying = matches!(step.phase, Phase::Running | Phase::Checking | Phase::Summing);
+                let attempt = step.more.as_ref().and_then(|more| more.live);
+                if flying != (attempt.is_some() && step.phase != Phase::Stopping) {
+                    return Err(format!("I8: {:?} is {:?} with {attempt:?}", StepAt(ix, i), step.phase));
+                }
+                runs.extend(attempt.filter(|_| flying));
+            }
+            if (live, slots) != (instance.live, instance.slots) {
+                return Err(format!("I7: {ix:?} counts {} live and {} slots", instance.live, instance.slots));
+            }
+        }
+        if phases != state.phases {
+            return Err("I7: the count of phases is wrong".to_owned());
+        }
+        runs.extend(state.walks.values().filter_map(|walk| walk.live));
+        if state.phase == RunPhase::Quarantined {
+            return if kept.is_empty() {
+                Ok(())
+            } else {
+                Err("I5: a quarantined run wants something".to_owned())
+            };
+        }
+        if !kept.runs.keys().eq(runs.iter()) {
+            return Err(format!("I8: wanted {:?}, should be {runs:?}", kept.runs.keys().collect::<Vec<_>>()));
+        }
+        if matches!(state.phase, RunPhase::Decided | RunPhase::Closed)
+            && !(kept.runs.is_empty() && kept.wake.is_none())
+        {
+            return Err("I5: a decided run wants more than to publish".to_owned());
+        }
+        self.wake(state)
+    }
+
+    /// The next wake-up is the earliest thing that can be due.
+    fn wake(&self, state: &RunState) -> Result<(), String> {
+        let mut times: Vec<Time> = state.instances.iter().filter_map(|instance| instance.deadline).collect();
+        for step in state.instances.iter().flat_map(|instance| &instance.steps) {
+            times.extend(step.more.iter().flat_map(|more| [more.deadline, more.due]).flatten());
+        }
+        times.extend(state.openings.iter().filter_map(|opening| opening.deadline));
+        times.extend(state.walks.values().filter_map(|walk| walk.due));
+        let expected = times.into_iter().min();
+        let kept = wanted(state).wake;
+        if kept == expected { Ok(()) } else { Err(format!("I7: wakes at {kept:?}, not at {expected:?}")) }
+    }
+}
+
+fn inside(state: &RunState, mut ix: InstanceIx, composite: StepAt) -> bool {
+    while let Some(parent) = state.instance(ix).parent {
+        if parent == composite {
+            return true;
+        }
+        ix = parent.0;
+    }
+    false
+}

@@ -1,0 +1,79 @@
+//! A run as a list of moves, so that a failing one can be had again without the world, and made smaller.
+
+use serde::{Deserialize, Serialize};
+use skein_core::{
+    engine::{Driver, Stimulus, Token},
+    plan::Plan,
+};
+
+use crate::watch::Watch;
+
+/// What was done to the driver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Move {
+    Say(Stimulus),
+    Crash { row_lost: bool },
+}
+
+/// Does the moves one after another, and says what rule the engine broke, if any.
+pub fn replay(plan: &Plan, moves: &[Move]) -> Result<(), String> {
+    let mut driver = Driver::new(plan.clone());
+    let mut watch = Watch::new(plan);
+    let mut rows = Vec::new();
+    for (i, each) in (0..).zip(moves) {
+        match each {
+            Move::Say(stimulus) => {
+                watch.told(&driver, stimulus, false);
+                driver.push(Token(i), stimulus.clone());
+                let lost = matches!(
+                    moves.get(usize::try_from(i + 1).unwrap_or(0)),
+                    Some(Move::Crash { row_lost: true })
+                );
+                if lost {
+                    continue;
+                }
+                if let Some(batch) = driver.poll_append().cloned() {
+                    watch.durable(&driver, &batch)?;
+                    rows.push(batch);
+                    driver.appended();
+                    watch.settled(&driver)?;
+                }
+                while let Some((_, answer)) = driver.poll_answer() {
+                    watch.answered(&answer);
+                }
+                while driver.poll_action().is_some() {}
+            }
+            Move::Crash { .. } => {
+                driver = Driver::replay(plan.clone(), &rows).map_err(|error| format!("I2: {error}"))?;
+                watch.replayed(&driver)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The fewest of these moves that still break a rule, found by leaving out ever smaller parts.
+pub fn shrink(plan: &Plan, moves: Vec<Move>) -> Option<(Vec<Move>, String)> {
+    let mut violation = replay(plan, &moves).err()?;
+    let mut best = moves;
+    let mut part = best.len().div_ceil(2).max(1);
+    loop {
+        let mut i = 0;
+        let mut smaller = false;
+        while i < best.len() {
+            let mut without = best.clone();
+            without.drain(i..(i + part).min(best.len()));
+            match replay(plan, &without) {
+                Err(found) => {
+                    (best, violation, smaller) = (without, found, true);
+                }
+                Ok(()) => i += part,
+            }
+        }
+        if part == 1 && !smaller {
+            return Some((best, violation));
+        }
+        part = (part / 2).max(1);
+    }
+}

@@ -1,0 +1,35 @@
+//! One seed, one run: what is drawn, how it is run, and what it is compared with.
+
+use skein_core::plan::{Plan, check};
+
+use crate::{
+    faults::Faults,
+    generate::{self, Size},
+    outcome::Luck,
+    rng::Rng,
+    world::{self, Finished, Setup},
+};
+
+/// How a run is made from a seed.
+pub fn setup(seed: u64) -> Setup {
+    let mut rng = Rng::new(seed).fork("setup");
+    let size = if rng.percent(2) { Size::large() } else { Size::small() };
+    let plan = plan(seed, size);
+    let calm = rng.percent(30);
+    let luck = *rng.pick(&[Luck::Calm, Luck::Usual, Luck::Usual, Luck::Rough]);
+    let faults = if calm { Faults::none() } else { Faults::chosen(seed) };
+    let workers = if calm { 1_000 } else { *rng.pick(&[1, 2, 3, 1_000]) };
+    Setup { seed, plan, luck, faults, workers }
+}
+
+pub fn plan(seed: u64, size: Size) -> Plan {
+    let made = generate::workflow(seed, size);
+    let checked = check(made.workflow, &made.library);
+    let definition = checked.definition.expect("generated workflows are valid");
+    definition.bind(made.parameters).expect("generated parameters fit")
+}
+
+/// Runs a seed.
+pub fn run(seed: u64) -> Finished {
+    world::run(setup(seed))
+}
