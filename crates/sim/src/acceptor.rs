@@ -146,6 +146,7 @@ impl Acceptor {
             Event::InstanceEnded { instance, end } => self.instance_ended(*instance, end),
             Event::StepReady { at } => self.step_ready(*at),
             Event::StepExpanded { at, items } => self.step_expanded(*at, items),
+            Event::StepOverdue { at } => self.step_overdue(*at),
             Event::StepEntered { at, deadline } => self.step_entered(*at, *deadline),
             Event::AttemptStarted { attempt, mode, given, deadline } => {
                 self.attempt_started(*attempt, *mode, given.as_deref(), *deadline)

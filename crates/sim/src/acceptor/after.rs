@@ -164,16 +164,18 @@ fn after_check(st: &mut St, step: &Step, work: &Work, end: &AttemptEnd) -> Vec<M
     st.undecided = 0;
     match finding {
         Finding::Complete => complete(st, work),
-        Finding::Blocked => {
+        Finding::Blocked if st.iteration < check.max_iterations => {
             st.blocked = true;
             vec![May::Hold { reason: HoldReason::Blocked, until: None }]
         }
-        Finding::Incomplete | Finding::Undecided => incomplete(st, check, reasons, fingerprints),
+        Finding::Incomplete | Finding::Undecided | Finding::Blocked => {
+            incomplete(st, check, reasons, fingerprints)
+        }
     }
 }
 
-/// After a check that says incomplete, and after a hold of a blocked one that was released.
-pub fn incomplete(st: &mut St, check: &Check, reasons: &[String], fingerprints: &[String]) -> Vec<May> {
+/// After a check that says incomplete.
+fn incomplete(st: &mut St, check: &Check, reasons: &[String], fingerprints: &[String]) -> Vec<May> {
     let mut key: Vec<String> = if fingerprints.is_empty() { reasons.to_vec() } else { fingerprints.to_vec() };
     key.sort();
     key.dedup();
@@ -194,7 +196,7 @@ pub fn incomplete(st: &mut St, check: &Check, reasons: &[String], fingerprints: 
     iterate(st, check)
 }
 
-fn iterate(st: &St, check: &Check) -> Vec<May> {
+pub fn iterate(st: &St, check: &Check) -> Vec<May> {
     if st.iteration < check.max_iterations {
         return vec![May::GoOn { role: Role::Main, iteration: st.iteration + 1 }];
     }

@@ -124,6 +124,15 @@ impl Acceptor {
         Ok(given)
     }
 
+    pub(super) fn step_overdue(&mut self, at: StepAt) -> Verdict {
+        let now = self.now;
+        let st = self.st_mut(at)?;
+        ensure!(st.is_live() && !st.overdue, "the step is over, or overdue already");
+        ensure!(st.deadline.is_some_and(|due| due <= now), "its time is not up");
+        st.overdue = true;
+        Ok(())
+    }
+
     pub(super) fn stop_asked(&mut self, id: AttemptId, why: Stop) -> Verdict {
         ensure!(id.role != Role::Undo, "an undo is not stopped");
         let now = self.now;
@@ -133,7 +142,7 @@ impl Acceptor {
         ensure!(st.stop.is_none(), "it was told to stop already");
         match why {
             Stop::Halted => ensure!(halted, "nothing has stopped around it"),
-            Stop::Timeout => ensure!(st.deadline.is_some_and(|due| due <= now), "its time is not up"),
+            Stop::Timeout => ensure!(st.is_late(now), "its time is not up"),
         }
         st.stop = Some(why);
         Ok(())
@@ -151,16 +160,7 @@ impl Acceptor {
         ensure!(st.live == Some(id), "the attempt is not in flight");
         st.live = None;
         st.spent.add(cost);
-        self.follow(id.at, id.role, end)?;
-        self.keep_findings(id.at, end)
-    }
-
-    /// A blocked check that is released later goes on as an incomplete one would.
-    fn keep_findings(&mut self, at: StepAt, end: &AttemptEnd) -> Verdict {
-        if let AttemptEnd::Checked { reasons, fingerprints, .. } = end {
-            self.st_mut(at)?.notes = (reasons.clone(), fingerprints.clone());
-        }
-        Ok(())
+        self.follow(id.at, id.role, end)
     }
 
     pub(super) fn step_goes_on(&mut self, at: StepAt, next: Onward) -> Verdict {
@@ -267,6 +267,10 @@ impl St {
 
     /// Whether its own time is up.
     pub fn timed_out(&self, outcome: Outcome, now: Time) -> bool {
-        outcome == Outcome::Failed(ErrorClass::Timeout) && self.deadline.is_some_and(|due| due <= now)
+        outcome == Outcome::Failed(ErrorClass::Timeout) && self.is_late(now)
+    }
+
+    pub fn is_late(&self, now: Time) -> bool {
+        self.overdue || self.deadline.is_some_and(|due| due <= now)
     }
 }

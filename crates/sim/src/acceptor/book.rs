@@ -83,12 +83,11 @@ pub struct St {
     pub waived: bool,
     pub given: bool,
     pub deadline: Option<Time>,
+    pub overdue: bool,
     /// What may follow the attempt or the hold that just ended.
     pub may: Vec<May>,
     pub result: Value,
-    /// Reasons and fingerprints of the last finding.
-    pub notes: (Vec<String>, Vec<String>),
-    /// That finding was that a person is needed.
+    /// The last finding was that a person is needed.
     pub blocked: bool,
     pub decided: Option<(Decision, String, Option<String>)>,
     pub signal: Option<(Value, Value)>,
@@ -178,9 +177,9 @@ impl St {
             waived: false,
             given: false,
             deadline: None,
+            overdue: false,
             may: Vec::new(),
             result: Value::Null,
-            notes: Default::default(),
             blocked: false,
             decided: None,
             signal: None,

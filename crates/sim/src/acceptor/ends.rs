@@ -161,12 +161,7 @@ impl Acceptor {
         }
         self.going(at.0)?;
         match self.arrival(at)? {
-            Arrival::TooMany => {
-                let right = matches!(outcome, Outcome::Failed(_)) && code == Some("max_steps");
-                ensure!(right, "it is one step too many");
-                self.st_mut(at)?.arrive();
-                Ok(true)
-            }
+            Arrival::TooMany => Err("it is one step too many".into()),
             Arrival::BadCondition => {
                 let right = outcome == Outcome::Failed(ErrorClass::Validation) && code == Some("condition");
                 ensure!(right, "its condition is an error");
@@ -175,7 +170,6 @@ impl Acceptor {
             }
             Arrival::SkippedByCondition => Err("its condition is false".into()),
             Arrival::Ready => {
-                ensure!(code != Some("max_steps"), "there may be more steps");
                 self.count(at)?;
                 Ok(false)
             }

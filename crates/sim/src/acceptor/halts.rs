@@ -62,7 +62,11 @@ impl Acceptor {
                 ensure!(!home || !first || undo == policy.on_cancel, "undo on cancel is not what was said");
             }
             Halt::Outer => ensure!(self.may_stop(ix)?, "nothing around it stopped"),
-            Halt::Limit { .. } => {}
+            Halt::Limit { .. } => {
+                let most = self.plan.definition.workflow_of(inst.scope).workflow.scope.max_steps;
+                ensure!(home && most.is_some_and(|most| inst.executed >= most), "there may be more steps");
+                ensure!(!first || undo == policy.on_timeout, "undo at a limit is not what was said");
+            }
         }
         let inst = self.inst_mut(ix)?;
         inst.halts.push(why.clone());
@@ -91,7 +95,7 @@ impl Acceptor {
                 .as_ref()
                 .is_some_and(|end| end.status != RunStatus::Succeeded)
         };
-        let late = st.deadline.is_some_and(|due| due <= self.now);
+        let late = st.is_late(self.now);
         Ok(around.is_halted() || around.must_halt.is_some() || late || st.children.iter().any(failed))
     }
 

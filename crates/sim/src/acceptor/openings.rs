@@ -166,8 +166,7 @@ impl Acceptor {
         if let (true, Kind::Work(work)) = (blocked, &step.kind)
             && let Some(check) = &work.check
         {
-            let (reasons, fingerprints) = st.notes.clone();
-            st.may = after::incomplete(st, check, &reasons, &fingerprints);
+            st.may = after::iterate(st, check);
             if let Some(May::GoOn { role, iteration }) = st.may.first().cloned() {
                 st.onward(role, iteration, fresh);
                 st.at = At::Ready;

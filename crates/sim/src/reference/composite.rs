@@ -12,7 +12,7 @@ use skein_core::{
 
 use super::{
     Eval, Fault, Race,
-    frame::{End, Frame, Instance, Log, Visit},
+    frame::{End, Frame, Instance, Log, Stop, Visit},
     undo::again,
 };
 
@@ -22,7 +22,7 @@ enum Try<'a> {
     /// Not to be tried again, whatever the policy.
     Hopeless(Fault),
     Waiting,
-    Cancels(Log<'a>),
+    Stops(Stop, Log<'a>),
 }
 
 /// A visit of a composite: how often each of its parts has begun.
@@ -47,7 +47,7 @@ impl<'a> Eval<'a> {
             tries += 1;
             let (fault, log) = match done {
                 Try::Waiting => return Ok(Visit::Waiting),
-                Try::Cancels(log) => return Ok(Visit::Cancels(log)),
+                Try::Stops(why, log) => return Ok(Visit::Stops(why, log)),
                 Try::Hopeless(fault) => return Ok(self.over(End::failed(fault), tries)),
                 Try::Done(Ok((output, unclear)), inside) => {
                     return Ok(self.over(End { inside, unclear, ..End::with(output) }, tries));
@@ -117,7 +117,7 @@ impl<'a> Eval<'a> {
         for (i, lane) in (0..).zip(&parallel.lanes) {
             match self.enter(frame, doing, Part::Lane(i), None, company)? {
                 Instance::Waiting => waits = true,
-                Instance::Cancels(_) => return Err(Race("a cancel meets other lanes")),
+                Instance::Stops(..) => return Err(Race("a cancel meets other lanes")),
                 Instance::Ended { result: Err(_), .. } if company => return Err(Race("a lane fails")),
                 Instance::Ended { result: Err(fault), log, .. } => return Ok(Try::Done(Err(fault), log)),
                 Instance::Ended { result: Ok(value), log, unclear, .. } => {
@@ -150,10 +150,10 @@ impl<'a> Eval<'a> {
                 }
                 Instance::Waiting if !company => return Ok(Try::Waiting),
                 Instance::Waiting => done.waits = true,
-                Instance::Cancels(_) if company => return Err(Race("a cancel meets other items")),
-                Instance::Cancels(log) => {
+                Instance::Stops(..) if company => return Err(Race("a cancel meets other items")),
+                Instance::Stops(why, log) => {
                     done.logs.push(log);
-                    return Ok(Try::Cancels(Log::InOrder(done.logs)));
+                    return Ok(Try::Stops(why, Log::InOrder(done.logs)));
                 }
                 Instance::Ended { result, log, unclear, .. } => {
                     let failed = result.is_err();
@@ -194,9 +194,9 @@ impl<'a> Eval<'a> {
             passes += 1;
             match self.enter(frame, doing, Part::Pass(passes), None, false)? {
                 Instance::Waiting => return Ok(Try::Waiting),
-                Instance::Cancels(log) => {
+                Instance::Stops(why, log) => {
                     logs.push(log);
-                    return Ok(Try::Cancels(Log::InOrder(logs)));
+                    return Ok(Try::Stops(why, Log::InOrder(logs)));
                 }
                 Instance::Ended { result, log, unclear, .. } => {
                     logs.push(log);

@@ -130,8 +130,23 @@ pub enum Visit<'a> {
     Ended(End<'a>),
     /// It waits, and nobody will answer.
     Waiting,
-    /// It cancels its workflow. What was completed inside it before.
-    Cancels(Log<'a>),
+    /// It stops its workflow. What was completed inside it before.
+    Stops(Stop, Log<'a>),
+}
+
+/// Why something inside stops the workflow around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    Cancel,
+    /// One step too many.
+    Limit,
+}
+
+/// What arrival comes to.
+pub enum Arrival<'a> {
+    Ready,
+    Over(End<'a>),
+    TooMany,
 }
 
 /// The end of a visit.
@@ -185,7 +200,7 @@ pub enum Instance<'a> {
         unclear: bool,
     },
     Waiting,
-    Cancels(Log<'a>),
+    Stops(Stop, Log<'a>),
 }
 
 impl<'f, 'a> Frame<'f, 'a> {

@@ -8,7 +8,7 @@ use skein_core::ir::{Kind, StepStatus, Then};
 
 use super::{
     Ending, Eval, Fault, Race,
-    frame::{End, Frame, Instance, Log, Tally, Visit, halts},
+    frame::{Arrival, End, Frame, Instance, Log, Stop, Tally, Visit, halts},
 };
 
 /// The evaluation of one graph instance.
@@ -107,10 +107,13 @@ impl<'a> Eval<'a> {
                     any = true;
                     graph.arrived[i] = true;
                     let alone = graph.alone(step);
-                    if let Some(end) = self.arrive(frame, step, alone)?
-                        && let Some(stopped) = self.note(frame, graph, step, end, true)?
-                    {
-                        return Ok(Some(stopped));
+                    let stopped = match self.arrive(frame, step, alone)? {
+                        Arrival::Ready => None,
+                        Arrival::Over(end) => self.note(frame, graph, step, end, true)?,
+                        Arrival::TooMany => Some(Instance::Stops(Stop::Limit, order(graph))),
+                    };
+                    if stopped.is_some() {
+                        return Ok(stopped);
                     }
                 }
             }
@@ -148,14 +151,14 @@ impl<'a> Eval<'a> {
                 frame.set(step, StepStatus::Waiting, None);
                 Ok(None)
             }
-            Visit::Cancels(inside) => {
+            Visit::Stops(why, inside) => {
                 if frame.concurrent.get() || graph.waiting || (graph.others_open(step) && !graph.in_order) {
                     return Err(Race("a cancel meets others at work"));
                 }
                 frame.set(step, StepStatus::Cancelled, None);
                 graph.log.push((step, inside));
                 unstarted(frame, graph);
-                Ok(Some(Instance::Cancels(order(graph))))
+                Ok(Some(Instance::Stops(why, order(graph))))
             }
         }
     }

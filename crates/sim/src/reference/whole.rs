@@ -8,7 +8,7 @@ use skein_core::{
 
 use super::{
     Ending, Eval, Expected, Fault, NEVER_DUE, Race,
-    frame::{Completed, End, Frame, Home, Instance, Log, Tally, Visit, effect_of},
+    frame::{Arrival, Completed, End, Frame, Home, Instance, Log, Stop, Tally, Visit, effect_of},
 };
 use crate::paths::Name;
 
@@ -56,9 +56,9 @@ impl<'a> Eval<'a> {
                 frame.close(self, true);
                 Ok(None)
             }
-            Instance::Cancels(log) => {
+            Instance::Stops(why, log) => {
                 frame.close(self, false);
-                self.cancelled(entry, &log).map(Some)
+                self.stopped(entry, why, &log).map(Some)
             }
             Instance::Ended { result, degraded, log, halted, unclear } => {
                 frame.close(self, false);
@@ -76,15 +76,27 @@ impl<'a> Eval<'a> {
         }
     }
 
-    fn cancelled(&mut self, entry: &WorkflowEntry, log: &Log<'a>) -> Result<Whole, Race> {
-        let mut status = RunStatus::Cancelled;
-        if entry.workflow.scope.undo.on_cancel {
-            let walked = self.walk(None, log, entry.workflow.scope.undo.if_one_fails)?;
+    fn stopped(&mut self, entry: &WorkflowEntry, why: Stop, log: &Log<'a>) -> Result<Whole, Race> {
+        let policy = &entry.workflow.scope.undo;
+        let (mut status, undoes, fault) = match why {
+            Stop::Cancel => {
+                let fault = Fault::of(ErrorClass::NonRetryable, "cancelled");
+                (RunStatus::Cancelled, policy.on_cancel, fault)
+            }
+            // The rules give it a code and no class.
+            Stop::Limit => {
+                let fault = Fault { class: None, code: Some("max_steps".to_owned()) };
+                (RunStatus::Failed, policy.on_timeout, fault)
+            }
+        };
+        if undoes {
+            let walked = self.walk(None, log, policy.if_one_fails)?;
             if walked.failed {
                 status = RunStatus::UndoFailed;
+            } else if walked.undone > 0 && why == Stop::Limit {
+                status = RunStatus::Undone;
             }
         }
-        let fault = Fault::of(ErrorClass::NonRetryable, "cancelled");
         Ok(Whole { status, output: Value::Null, fault, degraded: false, unclear: false })
     }
 
@@ -149,32 +161,32 @@ impl<'a> Eval<'a> {
         frame: &Frame<'_, 'a>,
         step: u32,
         alone: bool,
-    ) -> Result<Option<End<'a>>, Race> {
-        {
-            let known = &mut frame.steps.borrow_mut()[step as usize];
-            known.visits += 1;
-            known.at_work = true;
-        }
+    ) -> Result<Arrival<'a>, Race> {
         let home = frame.home;
         if home.entry.workflow.scope.max_steps.is_some_and(|max| home.executed.get() >= max) {
             if frame.concurrent.get() || !alone {
                 return Err(Race("which of several steps is one too many"));
             }
-            return Ok(Some(End::failed(Fault::of(ErrorClass::NonRetryable, "max_steps"))));
+            return Ok(Arrival::TooMany);
+        }
+        {
+            let known = &mut frame.steps.borrow_mut()[step as usize];
+            known.visits += 1;
+            known.at_work = true;
         }
         let entry = frame.entry(self);
-        if let Some(when) = &entry.step(step).when {
-            match self.test(frame, when)? {
-                Ok(true) => {}
-                Ok(false) => return Ok(Some(End::of(Ending::SkippedByCondition))),
-                Err(_) => {
-                    home.executed.set(home.executed.get() + 1);
-                    return Ok(Some(End::failed(Fault::validation("condition"))));
-                }
-            }
+        let tested = match &entry.step(step).when {
+            Some(when) => self.test(frame, when)?,
+            None => Ok(true),
+        };
+        if tested == Ok(false) {
+            return Ok(Arrival::Over(End::of(Ending::SkippedByCondition)));
         }
         home.executed.set(home.executed.get() + 1);
-        Ok(None)
+        Ok(match tested {
+            Ok(_) => Arrival::Ready,
+            Err(_) => Arrival::Over(End::failed(Fault::validation("condition"))),
+        })
     }
 
     /// What a step does once it has arrived.

@@ -239,14 +239,14 @@ impl<'a> Eval<'a> {
         doing.undecided = 0;
         match finding {
             Finding::Complete => Ok(doing.complete()),
-            Finding::Blocked => {
-                // An iteration follows if it is released; what that does is looked at only then.
-                match self.held(frame, doing, false, Then::Main) {
-                    Then::Main => doing.incomplete(reasons, fingerprints),
-                    over => Ok(over),
-                }
+            // Without a next iteration there is nothing to be released for.
+            Finding::Blocked if !doing.is_last() => match self.held(frame, doing, false, Then::Main) {
+                Then::Main => Ok(doing.iterate()),
+                over => Ok(over),
+            },
+            Finding::Incomplete | Finding::Undecided | Finding::Blocked => {
+                doing.incomplete(reasons, fingerprints)
             }
-            Finding::Incomplete | Finding::Undecided => doing.incomplete(reasons, fingerprints),
         }
     }
 
@@ -332,6 +332,10 @@ impl<'a> Doing<'a> {
             return Ok(self.over(End::of(Ending::Exhausted)));
         }
         Ok(self.iterate())
+    }
+
+    fn is_last(&self) -> bool {
+        self.work.check.as_ref().is_none_or(|check| self.iteration >= check.max_iterations)
     }
 
     /// The next iteration, or the end after the last.
