@@ -129,7 +129,7 @@ impl Acceptor {
         if matches!(self.phase, Phase::Decided | Phase::Closed) {
             let published = matches!(event, Event::PublicationEnded { .. } | Event::Closed)
                 && self.phase == Phase::Decided;
-            let aside = matches!(event, Event::Quarantined { .. }) && self.phase == Phase::Decided;
+            let aside = matches!(event, Event::Quarantined { .. });
             let again = self.status == Some(RunStatus::UndoFailed) && self.is_about_undo(event);
             ensure!(published || aside || again, "the run has been decided");
         }

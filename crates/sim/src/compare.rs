@@ -209,6 +209,20 @@ mod tests {
         report("reference", wrong);
     }
 
+    /// Shows a disagreement: `SEED=7 cargo test -p skein-sim show -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "a tool"]
+    fn show() {
+        let seed = std::env::var("SEED").unwrap().parse().unwrap();
+        let plan = simulate::plan(seed, Size::small());
+        let luck = if seed % 3 == 0 { Luck::Rough } else { Luck::Usual };
+        let setup = Setup { seed, plan: plan.clone(), luck, faults: Faults::none(), workers: 1_000 };
+        let finished = world::run(setup);
+        events(&finished).for_each(|event| println!("{}", serde_json::to_string(event).unwrap()));
+        println!("{}", serde_json::to_string(&*plan.definition.root().workflow).unwrap());
+        println!("{:#?}", evaluate(&plan, &Seeded { seed, luck }));
+    }
+
     #[test]
     fn every_history_is_accepted() {
         let mut wrong = BTreeMap::new();

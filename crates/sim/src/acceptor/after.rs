@@ -39,8 +39,10 @@ impl Acceptor {
         };
         match st.stop {
             Some(why) => {
-                // Only a success that leaves nothing to do counts after a stop was asked.
+                // Only a success that leaves nothing to do counts after a stop was asked; a summary is no duty.
+                let sums_up = may.iter().any(|may| matches!(may, May::GoOn { role: Role::Summary, .. }));
                 may.retain(|may| *may == May::End(Outcome::Succeeded));
+                may.extend(sums_up.then_some(May::End(Outcome::Succeeded)));
                 let cut = if why == Stop::Timeout {
                     Outcome::Failed(ErrorClass::Timeout)
                 } else {

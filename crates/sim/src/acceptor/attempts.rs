@@ -164,6 +164,9 @@ impl Acceptor {
     }
 
     pub(super) fn step_goes_on(&mut self, at: StepAt, next: Onward) -> Verdict {
+        if next.role == Role::Undo {
+            return self.undo_goes_on(at);
+        }
         let now = self.now;
         let keeps = self.step(at)?.policy.keeps_slot;
         let fresh = self.step(at)?.policy.retry.fresh_per_iteration;

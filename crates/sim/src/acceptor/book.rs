@@ -212,6 +212,11 @@ impl St {
     pub fn is_live(&self) -> bool {
         !matches!(self.at, At::Pending | At::Over)
     }
+
+    /// It is ready, or was, and has not done anything.
+    pub fn is_unstarted(&self) -> bool {
+        self.at == At::Pending || (self.at == At::Ready && !self.given && self.children.is_empty())
+    }
 }
 
 impl Inst {

@@ -116,6 +116,8 @@ impl Acceptor {
         match outcome {
             Outcome::Skipped(skip) => return self.skip(at, skip).map(|()| None),
             Outcome::Cancelled => return self.may_end_cancelled(at).map(|()| None),
+            // A hold was rejected, whatever it held.
+            Outcome::Rejected if self.st(at)?.may_end(outcome) => return Ok(None),
             _ => {}
         }
         if self.arrives_to_end(at, outcome, code)? {

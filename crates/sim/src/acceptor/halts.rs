@@ -34,6 +34,14 @@ impl Acceptor {
         }
     }
 
+    /// Whether a step around this instance, or a workflow around it, is out of time.
+    fn is_overdue_around(&self, ix: InstanceIx) -> Result<bool, String> {
+        let Some(parent) = self.inst(ix)?.parent else { return Ok(false) };
+        let late = self.st(parent)?.is_late(self.now)
+            || self.inst(parent.0)?.deadline.is_some_and(|due| due <= self.now);
+        Ok(late || self.is_overdue_around(parent.0)?)
+    }
+
     pub(super) fn instance_halted(&mut self, ix: InstanceIx, why: &Halt, undo: bool) -> Verdict {
         let now = self.now;
         let inst = self.inst(ix)?;
@@ -54,7 +62,8 @@ impl Acceptor {
                 );
             }
             Halt::TimedOut => {
-                ensure!(inst.deadline.is_some_and(|due| due <= now), "its time is not up");
+                let around = self.is_overdue_around(ix)?;
+                ensure!(around || inst.deadline.is_some_and(|due| due <= now), "its time is not up");
                 ensure!(!home || !first || undo == policy.on_timeout, "undo on timeout is not what was said");
             }
             Halt::Cancelled { .. } => {
@@ -117,7 +126,8 @@ impl Acceptor {
         let inst = self.inst(ix)?;
         ensure!(inst.must_halt.is_none(), "it was to be halted");
         for (i, st) in inst.steps.iter().enumerate() {
-            ensure!(!st.is_live(), "step {i} is still {:?}", st.at);
+            let over = !st.is_live() || (inst.is_halted() && st.is_unstarted());
+            ensure!(over, "step {i} is still {:?}", st.at);
         }
         if !inst.is_halted() {
             match self.entry(ix).scope.shape {

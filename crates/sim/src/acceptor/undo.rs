@@ -125,7 +125,7 @@ impl Acceptor {
         let before = self.walks.get(&Walk::Workflow(home));
         ensure!(before.is_none_or(|walk| walk.over && walk.failed), "it was undone already");
         for inst in self.instances.iter().filter(|inst| inst.home == home) {
-            let live = inst.steps.iter().position(|st| st.is_live());
+            let live = inst.steps.iter().position(|st| st.is_live() && !st.is_unstarted());
             ensure!(live.is_none(), "step {live:?} is live");
         }
         Ok(())
@@ -170,6 +170,17 @@ impl Acceptor {
         walk.attempts += 1;
         walk.live = Some(id);
         walk.due = None;
+        Ok(())
+    }
+
+    /// An undo that was interrupted, or whose time to be tried again has come.
+    pub(super) fn undo_goes_on(&mut self, at: StepAt) -> Verdict {
+        let now = self.now;
+        let walk = self.walk(at)?;
+        ensure!(walk.live.is_none(), "an undo is in flight");
+        let interrupted = matches!(walk.last, Some(AttemptEnd::Interrupted));
+        let due = walk.due.is_some_and(|due| due <= now);
+        ensure!(interrupted || due, "nothing ended that it could go on from");
         Ok(())
     }
 

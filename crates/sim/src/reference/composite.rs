@@ -29,14 +29,17 @@ enum Try<'a> {
 struct Doing {
     step: u32,
     begun: BTreeMap<Part, u32>,
+    /// Something of the present try is degraded.
+    degraded: bool,
 }
 
 impl<'a> Eval<'a> {
     pub(super) fn composite(&mut self, frame: &Frame<'_, 'a>, step: u32) -> Result<Visit<'a>, Race> {
         let it = frame.entry(self).step(step);
-        let mut doing = Doing { step, begun: BTreeMap::new() };
+        let mut doing = Doing { step, begun: BTreeMap::new(), degraded: false };
         let mut tries = 0;
         loop {
+            doing.degraded = false;
             frame.inner.borrow_mut().retain(|(holder, _), _| *holder != step);
             let done = match &it.kind {
                 Kind::Parallel(parallel) => self.parallel(frame, &mut doing, parallel)?,
@@ -50,7 +53,8 @@ impl<'a> Eval<'a> {
                 Try::Stops(why, log) => return Ok(Visit::Stops(why, log)),
                 Try::Hopeless(fault) => return Ok(self.over(End::failed(fault), tries)),
                 Try::Done(Ok((output, unclear)), inside) => {
-                    return Ok(self.over(End { inside, unclear, ..End::with(output) }, tries));
+                    let degraded = doing.degraded;
+                    return Ok(self.over(End { inside, unclear, degraded, ..End::with(output) }, tries));
                 }
                 Try::Done(Err(fault), log) => (fault, log),
             };
@@ -98,6 +102,7 @@ impl<'a> Eval<'a> {
         inner.item = item;
         inner.concurrent.set(frame.concurrent.get() || company);
         let instance = self.instance(&inner)?;
+        doing.degraded |= matches!(instance, Instance::Ended { degraded: true, .. });
         let record = inner.close(self, matches!(instance, Instance::Waiting));
         if !matches!(it.kind, Kind::Each(_)) {
             frame.inner.borrow_mut().insert((doing.step, which), record);
@@ -227,6 +232,7 @@ impl<'a> Eval<'a> {
         let name = frame.name.inner(it.id.as_str(), visit, Part::Call, "", *again);
         let accompanied = frame.home.accompanied || frame.concurrent.get();
         let Some(whole) = self.workflow(called, input, name, accompanied)? else { return Ok(Try::Waiting) };
+        doing.degraded |= whole.degraded;
         let result = match whole.status {
             RunStatus::Succeeded => Ok((whole.output, whole.unclear)),
             RunStatus::UndoFailed => return Err(Race("what a call gives that could not undo itself")),

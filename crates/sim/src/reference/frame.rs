@@ -163,6 +163,8 @@ pub struct End<'a> {
     pub spent: Cost,
     /// It gave its slot back on the way.
     pub yielded: bool,
+    /// Something inside it succeeded and says that something failed.
+    pub degraded: bool,
 }
 
 impl<'a> End<'a> {
@@ -177,6 +179,7 @@ impl<'a> End<'a> {
             attempts: 0,
             spent: Cost::default(),
             yielded: false,
+            degraded: false,
         }
     }
 
@@ -311,8 +314,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn add(&mut self, ending: &Ending, effect: Effect, in_order: bool) {
+    pub fn add(&mut self, end: &End<'_>, effect: Effect, in_order: bool) {
+        let ending = &end.ending;
         self.worst = self.worst.max(effect.verdict);
+        if end.degraded {
+            self.worst = self.worst.max(Verdict::Degraded);
+        }
         if effect.verdict != Verdict::Failed {
             return;
         }

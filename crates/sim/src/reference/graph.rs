@@ -175,7 +175,7 @@ impl<'a> Eval<'a> {
         let (effect, log) = self.settle(frame, step, &mut end)?;
         graph.ended[step as usize] = Some(effect.satisfies);
         graph.log.push((step, log));
-        graph.tally.add(&end.ending, effect, graph.in_order);
+        graph.tally.add(&end, effect, graph.in_order);
         if !halts(effect) {
             return Ok(None);
         }

@@ -38,7 +38,7 @@ impl<'a> Eval<'a> {
             };
             let (effect, completed) = self.settle(frame, step, &mut end)?;
             log.push(completed);
-            tally.add(&end.ending, effect, true);
+            tally.add(&end, effect, true);
             if halts(effect) {
                 let result = Err(tally.first.unwrap_or_else(Fault::unknown));
                 let halted = Some((step, effect.then == Then::Undo));

@@ -27,12 +27,22 @@ impl<'a> Eval<'a> {
         let root = self.definition.root();
         let whole = self.workflow(root, input, Name::default(), false)?;
         let (status, output, degraded) = match whole {
+            None if self.has_timeouts() => return Err(Race("what waits for ever runs out of time")),
             None => (RunStatus::Waiting, Value::Null, false),
             Some(whole) if whole.unclear => (whole.status, super::ANYTHING.into(), whole.degraded),
             Some(whole) => (whole.status, whole.output, whole.degraded),
         };
         let (steps, undone) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.undone));
         Ok(Expected { status, output, degraded, steps, undone })
+    }
+
+    /// Even a time that no run takes passes when one waits for ever.
+    fn has_timeouts(&self) -> bool {
+        let of_step = |step: &std::sync::Arc<skein_core::ir::Step>| {
+            step.policy.timeout_per == skein_core::ir::Per::Step && step.policy.timeout.is_some()
+        };
+        let mut scopes = self.definition.scopes.iter();
+        scopes.any(|entry| entry.scope.timeout.is_some() || entry.scope.steps.iter().any(of_step))
     }
 
     /// Runs a workflow to its end, undo included. None: it waits for ever.
