@@ -29,8 +29,14 @@ enum Try<'a> {
 struct Doing {
     step: u32,
     begun: BTreeMap<Part, u32>,
-    /// Something of the present try is degraded.
+    /// Something inside was degraded.
     degraded: bool,
+}
+
+impl Doing {
+    fn over<'a>(&self, end: End<'a>, tries: u32) -> Visit<'a> {
+        Visit::Ended(End { attempts: tries, yielded: tries > 1, degraded: self.degraded, ..end })
+    }
 }
 
 impl<'a> Eval<'a> {
@@ -39,7 +45,6 @@ impl<'a> Eval<'a> {
         let mut doing = Doing { step, begun: BTreeMap::new(), degraded: false };
         let mut tries = 0;
         loop {
-            doing.degraded = false;
             frame.inner.borrow_mut().retain(|(holder, _), _| *holder != step);
             let done = match &it.kind {
                 Kind::Parallel(parallel) => self.parallel(frame, &mut doing, parallel)?,
@@ -51,10 +56,9 @@ impl<'a> Eval<'a> {
             let (fault, log) = match done {
                 Try::Waiting => return Ok(Visit::Waiting),
                 Try::Stops(why, log) => return Ok(Visit::Stops(why, log)),
-                Try::Hopeless(fault) => return Ok(self.over(End::failed(fault), tries)),
+                Try::Hopeless(fault) => return Ok(doing.over(End::failed(fault), tries)),
                 Try::Done(Ok((output, unclear)), inside) => {
-                    let degraded = doing.degraded;
-                    return Ok(self.over(End { inside, unclear, degraded, ..End::with(output) }, tries));
+                    return Ok(doing.over(End { inside, unclear, ..End::with(output) }, tries));
                 }
                 Try::Done(Err(fault), log) => (fault, log),
             };
@@ -63,17 +67,13 @@ impl<'a> Eval<'a> {
                 return Err(Race("whether to try again depends on a class that is not known"));
             }
             if !fault.class.is_some_and(|class| again(retry, tries, class, fault.code.as_deref())) {
-                return Ok(self.over(End { inside: log, ..End::failed(fault) }, tries));
+                return Ok(doing.over(End { inside: log, ..End::failed(fault) }, tries));
             }
             let walked = self.walk(None, &log, UndoFailure::GoOn)?;
             if walked.failed {
                 return Err(Race("what follows when a try cannot be undone"));
             }
         }
-    }
-
-    fn over(&self, end: End<'a>, tries: u32) -> Visit<'a> {
-        Visit::Ended(End { attempts: tries, yielded: tries > 1, ..end })
     }
 
     /// A new instance inside the step.

@@ -20,6 +20,8 @@ struct Graph<'a> {
     /// Whether each step that ended satisfies.
     ended: Vec<Option<bool>>,
     arrived: Vec<bool>,
+    /// How many steps had ended when each arrived.
+    since: Vec<usize>,
     waiting: bool,
     tally: Tally,
     log: Vec<(u32, Log<'a>)>,
@@ -38,6 +40,13 @@ impl Graph<'_> {
         (0..self.steps()).all(|other| self.related(step, other))
     }
 
+    /// Whether one that was ready before this step is declared after it. Who gets a slot that the end of what this
+    /// step waited for made free is left open.
+    fn overtakes(&self, step: u32) -> bool {
+        let since = self.since[step as usize];
+        (0..self.ended.len()).any(|i| self.arrived[i] && self.ended[i].is_none() && self.since[i] < since)
+    }
+
     /// Whether something that is not related to this step is still to come or at work.
     fn others_open(&self, step: u32) -> bool {
         (0..self.steps()).any(|other| !self.related(step, other) && self.ended[other as usize].is_none())
@@ -54,11 +63,16 @@ impl<'a> Eval<'a> {
             in_order: false,
             ended: vec![None; count],
             arrived: vec![false; count],
+            since: vec![0; count],
             waiting: false,
             tally: Tally::default(),
             log: Vec::new(),
         };
-        let unslotted = |step: u32| matches!(entry.step(step).kind, Kind::Gate(_) | Kind::Wait(_));
+        // These do something on arrival, whoever is at work.
+        let unslotted = |step: u32| {
+            let step = entry.step(step);
+            matches!(step.kind, Kind::Gate(_) | Kind::Wait(_)) || step.policy.approval.is_some()
+        };
         graph.in_order = (0..graph.steps())
             .all(|step| graph.alone(step) || (entry.scope.concurrency == Some(1) && !unslotted(step)));
         loop {
@@ -72,6 +86,7 @@ impl<'a> Eval<'a> {
                     && frame.steps.borrow()[i].status != StepStatus::Waiting
             });
             let Some(step) = ready else { break };
+            graph.in_order &= !graph.overtakes(step);
             if let Some(stopped) = self.one(frame, &mut graph, step)? {
                 return Ok(stopped);
             }
@@ -106,6 +121,7 @@ impl<'a> Eval<'a> {
                 } else if depends.iter().all(|d| graph.ended[*d as usize] == Some(true)) {
                     any = true;
                     graph.arrived[i] = true;
+                    graph.since[i] = graph.ended.iter().flatten().count();
                     let alone = graph.alone(step);
                     let stopped = match self.arrive(frame, step, alone)? {
                         Arrival::Ready => None,
