@@ -20,7 +20,8 @@ struct Graph<'a> {
     /// Whether each step that ended satisfies.
     ended: Vec<Option<bool>>,
     arrived: Vec<bool>,
-    /// How many steps had ended when each arrived.
+    /// The place of each among the ends, and of the last end that each waited for; none waited for is 0.
+    order: Vec<usize>,
     since: Vec<usize>,
     waiting: bool,
     tally: Tally,
@@ -63,6 +64,7 @@ impl<'a> Eval<'a> {
             in_order: false,
             ended: vec![None; count],
             arrived: vec![false; count],
+            order: vec![0; count],
             since: vec![0; count],
             waiting: false,
             tally: Tally::default(),
@@ -121,7 +123,7 @@ impl<'a> Eval<'a> {
                 } else if depends.iter().all(|d| graph.ended[*d as usize] == Some(true)) {
                     any = true;
                     graph.arrived[i] = true;
-                    graph.since[i] = graph.ended.iter().flatten().count();
+                    graph.since[i] = depends.iter().map(|d| graph.order[*d as usize]).max().unwrap_or(0);
                     let alone = graph.alone(step);
                     let stopped = match self.arrive(frame, step, alone)? {
                         Arrival::Ready => None,
@@ -190,6 +192,7 @@ impl<'a> Eval<'a> {
     ) -> Result<Option<Instance<'a>>, Race> {
         let (effect, log) = self.settle(frame, step, &mut end)?;
         graph.ended[step as usize] = Some(effect.satisfies);
+        graph.order[step as usize] = graph.ended.iter().flatten().count();
         graph.log.push((step, log));
         graph.tally.add(&end, effect, graph.in_order);
         if !halts(effect) {
