@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Event, InstanceIx, Outcome, Role, StepAt},
+    engine::{Event, Outcome, Role, StepAt},
     ir::{ErrorClass, Kind, RunStatus, StepStatus},
     plan::Plan,
 };
@@ -29,7 +29,7 @@ struct Seen {
 #[derive(Debug)]
 struct Told {
     paths: Paths,
-    steps: BTreeMap<String, (InstanceIx, Seen)>,
+    steps: BTreeMap<String, Seen>,
     undone: Vec<String>,
     status: Option<(RunStatus, Value, bool)>,
 }
@@ -49,6 +49,7 @@ pub fn agrees<'e>(
     for event in events {
         told.note(plan, event);
         told.paths.observe(event);
+        told.forget(event);
     }
     told.compare(expected)
 }
@@ -58,13 +59,17 @@ impl Told {
         let step = plan.definition.scope(self.paths.scope(at.0)).step(at.1);
         let path = self.paths.name(at.0).step(step.id.as_str());
         let work = matches!(step.kind, Kind::Work(_));
-        let entry = self.steps.entry(path).or_insert_with(|| (at.0, Seen::default()));
-        // A later try of a composite has the same path, and counts in its place.
-        if entry.0 < at.0 {
-            *entry = (at.0, Seen::default());
+        let seen = self.steps.entry(path).or_default();
+        seen.work = work;
+        seen
+    }
+
+    /// A new instance takes the place of an earlier one with the same path, with all that was in it.
+    fn forget(&mut self, event: &Event) {
+        if matches!(event, Event::InstanceStarted { .. }) {
+            let inside = format!("{}/", self.paths.last().shown);
+            self.steps.retain(|path, _| !path.starts_with(&inside));
         }
-        entry.1.work = work;
-        &mut entry.1
     }
 
     fn note(&mut self, plan: &Plan, event: &Event) {
@@ -126,7 +131,7 @@ impl Told {
 
     fn compare_step(&self, path: &str, expected: &ExpectedStep) -> Result<(), String> {
         let nothing = Seen::default();
-        let seen = self.steps.get(path).map_or(&nothing, |(_, seen)| seen);
+        let seen = self.steps.get(path).unwrap_or(&nothing);
         let open = matches!(expected.status, StepStatus::Pending | StepStatus::Waiting);
         match seen.status {
             None if open || expected.accepts(StepStatus::Skipped) => {}

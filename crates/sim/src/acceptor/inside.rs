@@ -77,7 +77,10 @@ impl Acceptor {
         env: &Value,
         deadline: Option<Time>,
     ) -> Verdict {
-        self.going(parent.0)?;
+        // A composite that is left to come to its end goes on inside.
+        if self.st(parent)?.at != At::Inside || !self.drains(parent.0) {
+            self.going(parent.0)?;
+        }
         if self.st(parent)?.at != At::Inside {
             self.ensure_arrived(parent)?;
             self.enter(parent)?;
@@ -201,7 +204,10 @@ impl Acceptor {
         let all = children.len() == items.len();
         match (each.errors, failure) {
             (EachErrors::FailFast, Some(class)) => return Ok(Err((class, None))),
-            (EachErrors::Finish, Some(class)) if all => return Ok(Err((class, None))),
+            // One that was stopped on the way fails with what failed before.
+            (EachErrors::Finish, Some(class)) if all || self.going(at.0).is_err() => {
+                return Ok(Err((class, None)));
+            }
             _ => ensure!(all, "not all items have begun"),
         }
         if each.errors != EachErrors::Collect {

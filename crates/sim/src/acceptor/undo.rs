@@ -26,6 +26,7 @@ impl Acceptor {
             Event::AttemptStarted { attempt, .. } | Event::AttemptEnded { attempt, .. } => {
                 attempt.role == Role::Undo
             }
+            Event::StepGoesOn { next, .. } => next.role == Role::Undo,
             Event::Closed => self.publish.is_empty(),
             _ => false,
         }
@@ -281,9 +282,8 @@ fn failure(end: Option<&AttemptEnd>) -> Option<(ErrorClass, Option<&str>, Option
         AttemptEnd::Failed { class, code, retry_at, .. } => Some((*class, code.as_deref(), *retry_at)),
         AttemptEnd::TimedOut => Some((ErrorClass::Timeout, None, None)),
         AttemptEnd::Stopped => Some((ErrorClass::Transient, Some("stopped"), None)),
-        AttemptEnd::Succeeded { .. }
-        | AttemptEnd::Checked { .. }
-        | AttemptEnd::Interrupted
-        | AttemptEnd::Blocked { .. } => None,
+        // Nobody is asked about an undo.
+        AttemptEnd::Blocked { .. } => Some((ErrorClass::NonRetryable, Some("stopped"), None)),
+        AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } | AttemptEnd::Interrupted => None,
     }
 }

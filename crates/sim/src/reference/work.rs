@@ -329,7 +329,7 @@ impl<'a> Doing<'a> {
         if let Some(convergence) = convergence
             && self.stall.counts(convergence, reasons, fingerprints)?
         {
-            return Ok(self.over(End::of(Ending::Exhausted)));
+            return Ok(self.over(unfinished(Ending::Exhausted)));
         }
         Ok(self.iterate())
     }
@@ -343,10 +343,9 @@ impl<'a> Doing<'a> {
         let Some(check) = &self.work.check else { return self.failed(Fault::unknown()) };
         if self.iteration >= check.max_iterations {
             if check.incomplete_is_an_end {
-                // Whether the output of work that is not complete counts is left open.
-                return self.over(End { unclear: true, ..End::of(Ending::Incomplete) });
+                return self.over(unfinished(Ending::Incomplete));
             }
-            return self.over(End::of(Ending::Exhausted));
+            return self.over(unfinished(Ending::Exhausted));
         }
         self.iteration += 1;
         self.attempts = (0, 0);
@@ -356,6 +355,11 @@ impl<'a> Doing<'a> {
         self.yielded |= !self.policy.keeps_slot;
         Then::Main
     }
+}
+
+/// Whether the output of work that is not complete counts is left open.
+fn unfinished<'a>(ending: Ending) -> End<'a> {
+    End { unclear: true, ..End::of(ending) }
 }
 
 impl Stall {
