@@ -145,7 +145,7 @@ pub enum Stop {
 /// What arrival comes to.
 pub enum Arrival<'a> {
     Ready,
-    Over(End<'a>),
+    Over(Box<End<'a>>),
     TooMany,
 }
 

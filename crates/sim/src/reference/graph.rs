@@ -127,7 +127,7 @@ impl<'a> Eval<'a> {
                     let alone = graph.alone(step);
                     let stopped = match self.arrive(frame, step, alone)? {
                         Arrival::Ready => None,
-                        Arrival::Over(end) => self.note(frame, graph, step, end, true)?,
+                        Arrival::Over(end) => self.note(frame, graph, step, *end, true)?,
                         Arrival::TooMany => Some(Instance::Stops(Stop::Limit, order(graph))),
                     };
                     if stopped.is_some() {

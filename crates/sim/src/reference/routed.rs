@@ -20,7 +20,7 @@ impl<'a> Eval<'a> {
         let mut last = (Value::Null, false);
         while let Next::Step(step) = cursor {
             let visit = match self.arrive(frame, step, true)? {
-                Arrival::Over(end) => Visit::Ended(end),
+                Arrival::Over(end) => Visit::Ended(*end),
                 Arrival::Ready => self.perform(frame, step)?,
                 Arrival::TooMany => return Ok(Instance::Stops(Stop::Limit, Log::InOrder(log))),
             };

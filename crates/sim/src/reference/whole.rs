@@ -190,12 +190,12 @@ impl<'a> Eval<'a> {
             None => Ok(true),
         };
         if tested == Ok(false) {
-            return Ok(Arrival::Over(End::of(Ending::SkippedByCondition)));
+            return Ok(Arrival::Over(Box::new(End::of(Ending::SkippedByCondition))));
         }
         home.executed.set(home.executed.get() + 1);
         Ok(match tested {
             Ok(_) => Arrival::Ready,
-            Err(_) => Arrival::Over(End::failed(Fault::validation("condition"))),
+            Err(_) => Arrival::Over(Box::new(End::failed(Fault::validation("condition")))),
         })
     }
 
