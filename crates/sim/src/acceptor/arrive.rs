@@ -23,7 +23,8 @@ impl Acceptor {
         let inst = self.inst(ix)?;
         ensure!(inst.ended.is_none(), "the instance has ended");
         ensure!(!inst.began_undo, "the instance has begun to undo");
-        ensure!(!inst.is_halted() && inst.must_halt.is_none(), "the instance is halted");
+        ensure!(!inst.is_halted(), "the instance is halted");
+        ensure!(inst.must_halt.is_none(), "the instance is about to be halted");
         self.going_around(ix)
     }
 

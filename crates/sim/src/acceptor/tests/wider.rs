@@ -257,9 +257,9 @@ fn siblings_are_stopped_or_drained() {
             history.drain(5..history.len() - 2);
         });
         refused(&of, "is still", |history| _ = history.drain(history.len() - 3..history.len() - 2));
-        for after in [5, 6] {
+        for (after, why) in [(5, "the instance is about to be halted"), (6, "the instance is halted")] {
             let late = (START, Event::StepReady { at: at(0, 2) });
-            refused(&of, "the instance is halted", |history| history.insert(after, late));
+            refused(&of, why, |history| history.insert(after, late));
         }
     }
     refused(&aborted(Siblings::Cancel), "nothing has stopped around it", |history| history.swap(5, 6));
