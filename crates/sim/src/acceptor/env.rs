@@ -129,7 +129,17 @@ impl Here<'_> {
 
     fn read(&self, ix: InstanceIx, step: u32, part: Part) -> Lookup<'static> {
         let st = &self.book.instances[ix.0 as usize].steps[step as usize];
-        let Some(outcome) = st.outcome else { return Lookup::Absent };
+        let inst = &self.book.instances[ix.0 as usize];
+        let words = &self.book.plan.definition.workflow_of(inst.scope).workflow.words;
+        let Some(outcome) = st.outcome else {
+            // What was never reached in something that has ended is shown as skipped.
+            let skipped = part == Part::Status && inst.ended.is_some();
+            return if skipped {
+                found(words.step(StepStatus::Skipped, false).into())
+            } else {
+                Lookup::Absent
+            };
+        };
         match part {
             Part::Output => found(st.output.clone()),
             Part::Status => {
@@ -137,7 +147,7 @@ impl Here<'_> {
                 let workflow =
                     self.book.plan.definition.workflow_of(self.book.instances[ix.0 as usize].scope);
                 let status = if own { StepStatus::Skipped } else { shown(outcome) };
-                found(workflow.workflow.words.step(status, own).into())
+                found(words.step(status, own).into())
             }
             Part::Summary => Lookup::Absent,
         }

@@ -161,7 +161,7 @@ impl<'a> Eval<'a> {
             _ if scope.outputs.check(&output).is_err() => Err(Fault::validation("output_invalid")),
             _ => Ok(output),
         };
-        let degraded = tally.worst == Verdict::Degraded;
+        let degraded = tally.worst == Verdict::Degraded && result.is_ok();
         Ok(Instance::Ended { result, degraded, log, halted: None, unclear })
     }
 
