@@ -124,12 +124,12 @@ impl Acceptor {
     /// Whether an event of this sort can come now at all.
     fn timely(&self, event: &Event) -> Verdict {
         let starts = matches!(event, Event::RunStarted { .. });
-        ensure!((self.phase == Phase::New) == starts, "a run starts once, with its first event");
+        let aside = matches!(event, Event::Quarantined { .. });
+        ensure!((self.phase == Phase::New) == starts || aside, "a run starts once, with its first event");
         ensure!(self.phase != Phase::Quarantined, "the run was set aside");
         if matches!(self.phase, Phase::Decided | Phase::Closed) {
             let published = matches!(event, Event::PublicationEnded { .. } | Event::Closed)
                 && self.phase == Phase::Decided;
-            let aside = matches!(event, Event::Quarantined { .. });
             let again = self.status == Some(RunStatus::UndoFailed) && self.is_about_undo(event);
             ensure!(published || aside || again, "the run has been decided");
         }

@@ -1,165 +1,104 @@
-//! Whether a run did what the recursive reference says it must.
-//!
-//! Owns the comparison of an [`Expected`] with a run's events. Refuses to know the engine's state and the world.
+//! Whether a run came out as the recursive reference says it must.
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
 use skein_core::{
-    engine::{Event, Outcome, Role, StepAt},
-    ir::{ErrorClass, Kind, RunStatus, StepStatus},
-    plan::Plan,
+    engine::{Event, InstanceIx, Phase, RunPhase, StepAt},
+    ir::{KindName, StepStatus},
 };
 
 use crate::{
+    outcome::{Luck, Seeded},
     paths::Paths,
-    reference::{Expected, ExpectedStep, matches},
+    reference::{self, Expected},
+    world::Finished,
 };
 
-/// What the events say of a step, the last instance of its path counting.
-#[derive(Debug, Default)]
-struct Seen {
-    status: Option<StepStatus>,
-    output: Value,
-    attempts: u32,
-    work: bool,
+/// Compares a run without faults with the reference. None: its result depends on timing, so there is nothing to compare.
+pub fn compare(seed: u64, luck: Luck, finished: &Finished) -> Option<Result<(), String>> {
+    let expected = reference::evaluate(finished.driver.plan(), &Seeded { seed, luck }).ok()?;
+    Some(differs(&expected, finished).map_or(Ok(()), |how| Err(format!("I10: {how}"))))
 }
 
-/// What the events of a run add up to.
-#[derive(Debug)]
-struct Told {
-    paths: Paths,
-    steps: BTreeMap<String, Seen>,
-    undone: Vec<String>,
-    status: Option<(RunStatus, Value, bool)>,
+fn differs(expected: &Expected, finished: &Finished) -> Option<String> {
+    let state = finished.driver.state();
+    if state.status() != expected.status {
+        return Some(format!("the run is {}, not {}", state.status(), expected.status));
+    }
+    if let Some(end) = &state.end {
+        if end.degraded != expected.degraded {
+            return Some(format!("degraded is {}", end.degraded));
+        }
+        if !reference::matches(&expected.output, &end.output) {
+            return Some(format!("the output is {}, not {}", end.output, expected.output));
+        }
+        if state.phase != RunPhase::Closed {
+            return Some("it has ended and is not closed".to_owned());
+        }
+    }
+    let (paths, undone) = history(finished);
+    if undone != expected.undone {
+        return Some(format!("undone were {undone:?}, not {:?}", expected.undone));
+    }
+    steps(expected, finished, &paths)
 }
 
-/// Says where a run differs from what it must be. Only for runs without faults.
-pub fn agrees<'e>(
-    plan: &Plan,
-    expected: &Expected,
-    events: impl IntoIterator<Item = &'e Event>,
-) -> Result<(), String> {
-    let mut told = Told {
-        paths: Paths::new(plan.definition.clone()),
-        steps: BTreeMap::new(),
-        undone: Vec::new(),
-        status: None,
-    };
-    for event in events {
-        told.note(plan, event);
-        told.paths.observe(event);
-        told.forget(event);
+/// The names of all instances, and what was undone, in order.
+fn history(finished: &Finished) -> (Paths, Vec<String>) {
+    let definition = &finished.driver.plan().definition;
+    let mut paths = Paths::new(definition.clone());
+    let mut undone = Vec::new();
+    for record in finished.rows.iter().flat_map(|row| &row.records) {
+        paths.observe(&record.event);
+        if let Event::StepUndone { at, .. } = &record.event {
+            undone.push(path(&paths, definition, *at));
+        }
     }
-    told.compare(expected)
+    (paths, undone)
 }
 
-impl Told {
-    fn seen(&mut self, plan: &Plan, at: StepAt) -> &mut Seen {
-        let step = plan.definition.scope(self.paths.scope(at.0)).step(at.1);
-        let path = self.paths.name(at.0).step(step.id.as_str());
-        let work = matches!(step.kind, Kind::Work(_));
-        let seen = self.steps.entry(path).or_default();
-        seen.work = work;
-        seen
-    }
-
-    /// A new instance takes the place of an earlier one with the same path, with all that was in it.
-    fn forget(&mut self, event: &Event) {
-        if matches!(event, Event::InstanceStarted { .. }) {
-            let inside = format!("{}/", self.paths.last().shown);
-            self.steps.retain(|path, _| !path.starts_with(&inside));
-        }
-    }
-
-    fn note(&mut self, plan: &Plan, event: &Event) {
-        match event {
-            Event::AttemptStarted { attempt, .. } if attempt.role == Role::Main => {
-                self.seen(plan, attempt.at).attempts += 1;
-            }
-            Event::StepEnded { at, outcome, output, effect, .. } => {
-                let failed =
-                    !matches!(outcome, Outcome::Succeeded | Outcome::Skipped(_) | Outcome::Cancelled);
-                let seen = self.seen(plan, *at);
-                let own = failed && effect.as_skipped;
-                seen.status = Some(if own { StepStatus::Skipped } else { shown(*outcome) });
-                seen.output = (**output).clone();
-            }
-            Event::StepUndone { at, .. } => {
-                let seen = self.seen(plan, *at);
-                if seen.status == Some(StepStatus::Succeeded) {
-                    seen.status = Some(StepStatus::Undone);
-                }
-                let step = plan.definition.scope(self.paths.scope(at.0)).step(at.1);
-                self.undone.push(self.paths.name(at.0).step(step.id.as_str()));
-            }
-            Event::RunDecided { status, output, degraded, .. } => {
-                self.status = Some((*status, (**output).clone(), *degraded));
-            }
-            _ => {}
-        }
-    }
-
-    fn compare(&self, expected: &Expected) -> Result<(), String> {
-        for (path, step) in &expected.steps {
-            self.compare_step(path, step)?;
-        }
-        if let Some(path) = self.steps.keys().find(|path| !expected.steps.contains_key(*path)) {
-            return Err(format!("{path} should not be there"));
-        }
-        if self.undone != expected.undone {
-            return Err(format!("undone: {:?}, expected {:?}", self.undone, expected.undone));
-        }
-        match &self.status {
-            None if expected.status == RunStatus::Waiting => Ok(()),
-            None => Err(format!("not decided, expected {}", expected.status)),
-            Some((status, ..)) if *status != expected.status => {
-                Err(format!("the run: {status}, expected {}", expected.status))
-            }
-            Some((RunStatus::Succeeded, output, degraded)) => {
-                if !matches(&expected.output, output) {
-                    return Err(format!("the run gives {output}, expected {}", expected.output));
-                }
-                if *degraded != expected.degraded {
-                    return Err(format!("degraded: {degraded}"));
-                }
-                Ok(())
-            }
-            Some(_) => Ok(()),
-        }
-    }
-
-    fn compare_step(&self, path: &str, expected: &ExpectedStep) -> Result<(), String> {
-        let nothing = Seen::default();
-        let seen = self.steps.get(path).unwrap_or(&nothing);
-        let open = matches!(expected.status, StepStatus::Pending | StepStatus::Waiting);
-        match seen.status {
-            None if open || expected.accepts(StepStatus::Skipped) => {}
-            // A step that waits in a later visit has ended in an earlier one.
-            Some(_) if expected.status == StepStatus::Waiting => {}
-            Some(status) if expected.accepts(status) => {}
-            status => return Err(format!("{path}: {status:?}, expected {}", expected.status)),
-        }
-        if seen.work && seen.attempts != expected.attempts {
-            return Err(format!("{path}: {} attempts, expected {}", seen.attempts, expected.attempts));
-        }
-        if expected.status == StepStatus::Succeeded && !matches(&expected.output, &seen.output) {
-            return Err(format!("{path}: gives {}, expected {}", seen.output, expected.output));
-        }
-        Ok(())
-    }
+fn path(paths: &Paths, definition: &skein_core::plan::Definition, at: StepAt) -> String {
+    paths.name(at.0).step(definition.scope(paths.scope(at.0)).step(at.1).id.as_str())
 }
 
-fn shown(outcome: Outcome) -> StepStatus {
-    match outcome {
-        Outcome::Succeeded => StepStatus::Succeeded,
-        Outcome::Incomplete => StepStatus::Incomplete,
-        Outcome::Failed(ErrorClass::Timeout) => StepStatus::TimedOut,
-        Outcome::Exhausted | Outcome::Failed(_) | Outcome::Rejected => StepStatus::Failed,
-        Outcome::Skipped(_) => StepStatus::Skipped,
-        Outcome::Cancelled => StepStatus::Cancelled,
+fn steps(expected: &Expected, finished: &Finished, paths: &Paths) -> Option<String> {
+    let state = finished.driver.state();
+    let definition = &finished.driver.plan().definition;
+    // Of several tries at a composite, the last one is what is shown.
+    let mut shown: BTreeMap<String, StepAt> = BTreeMap::new();
+    for (ix, instance) in (0..).map(InstanceIx).zip(&state.instances) {
+        for i in (0..).zip(&instance.steps).map(|(i, _)| i) {
+            shown.insert(path(paths, definition, StepAt(ix, i)), StepAt(ix, i));
+        }
     }
+    if !shown.keys().eq(expected.steps.keys()) {
+        let (ours, theirs): (Vec<_>, Vec<_>) = (shown.keys().collect(), expected.steps.keys().collect());
+        return Some(format!("the steps are {ours:?}, not {theirs:?}"));
+    }
+    for (path, at) in &shown {
+        let want = &expected.steps[path];
+        let status = state.step_status(*at);
+        // A composite is shown as running while something inside it waits.
+        let inside = state.step(*at).phase == Phase::Inside && want.status == StepStatus::Waiting;
+        if !want.accepts(status) && !inside {
+            return Some(format!("`{path}` is {status}, not {}", want.status));
+        }
+        let step = state.step(*at);
+        if step.outcome.is_some() && !reference::matches(&want.output, &step.output) {
+            return Some(format!("`{path}` gave {}, not {}", step.output, want.output));
+        }
+        let attempts = step.more.as_ref().map_or(0, |more| more.total_attempts);
+        // A composite that cannot even begin has made no attempt, or one that failed at once; both are right.
+        let composite = definition.scope(state.instance(at.0).scope).step(at.1).kind.name() != KindName::Work;
+        let fits = attempts == want.attempts || (composite && attempts + 1 == want.attempts);
+        let never = status == StepStatus::Skipped && attempts == 0;
+        if !fits || (step.visit != want.visits && !never) {
+            let (a, v) = (want.attempts, want.visits);
+            return Some(format!(
+                "`{path}` had {attempts} attempts and {} visits, not {a} and {v}",
+                step.visit
+            ));
+        }
+    }
+    None
 }
-
-#[cfg(test)]
-mod tests;

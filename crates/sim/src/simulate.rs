@@ -3,6 +3,7 @@
 use skein_core::plan::{Plan, check};
 
 use crate::{
+    compare,
     faults::Faults,
     generate::{self, Size},
     outcome::Luck,
@@ -29,7 +30,17 @@ pub fn plan(seed: u64, size: Size) -> Plan {
     definition.bind(made.parameters).expect("generated parameters fit")
 }
 
-/// Runs a seed.
+/// Runs a seed, and compares it where that is possible.
 pub fn run(seed: u64) -> Finished {
-    world::run(setup(seed))
+    let setup = setup(seed);
+    let (luck, calm) = (setup.luck, setup.faults.is_none());
+    let mut finished = world::run(setup);
+    if calm && finished.violation.is_none() {
+        match compare::compare(seed, luck, &finished) {
+            None => finished.coverage.sometimes("race"),
+            Some(Ok(())) => finished.coverage.sometimes("reference agreed"),
+            Some(Err(violation)) => finished.violation = Some(violation),
+        }
+    }
+    finished
 }

@@ -3,7 +3,7 @@
 //! Owns time and chance. Whatever the world does is a function of the seed, so a run can be had again. What is right
 //! and wrong is not decided here but by [`crate::watch`], which sees every durable event.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use skein_core::{
     engine::{
@@ -12,6 +12,7 @@ use skein_core::{
     },
     ids::RunId,
     ir::Kind,
+    limits,
     plan::Plan,
     time::{Millis, Time},
 };
@@ -67,6 +68,8 @@ enum Happening {
 
 /// When the virtual clock begins: some day in 2027.
 const BEGIN: Time = Time(1_800_000_000_000);
+/// Later than anything that happens in a run without faults.
+const NEVER: Time = Time(BEGIN.0 + 100 * 3_600_000);
 /// A run that does more than this does not end.
 const MOST: u32 = 20_000;
 
@@ -198,6 +201,12 @@ impl World {
         let wake = self.wake.map(|time| Time((time.0 - self.skew).max(self.steady.0)));
         match (next, wake) {
             (None, None) => return false,
+            // Without faults, what would come so late is taken never to come.
+            (next, wake)
+                if self.faults.is_none() && [next, wake].iter().flatten().all(|time| *time > NEVER) =>
+            {
+                return false;
+            }
             (Some(next), wake) if wake.is_none_or(|wake| next <= wake) => {
                 let ((time, _), what) = self.queue.pop_first().expect("there is a next one");
                 self.steady = self.steady.max(time);
@@ -530,6 +539,15 @@ impl World {
         }
     }
 
+    /// More signals than are kept for waits to come.
+    fn flood(&mut self) {
+        let Some(name) = self.plan.definition.signals.first().cloned() else { return };
+        for n in 0..=limits::KEPT_SIGNALS {
+            let input = Input::Signal { name: name.clone(), payload: Arc::new(n.into()), to: None };
+            self.say(input, false);
+        }
+    }
+
     /// Nonsense before the run has begun.
     fn misbehave_before(&mut self) {
         if self.faults.strikes(Fault::Nonsense) {
@@ -570,10 +588,14 @@ impl World {
         {
             self.say(input, false);
         }
+        if self.faults.strikes(Fault::SignalFlood) {
+            self.flood();
+        }
         if self.faults.strikes(Fault::BrokenInvariant) {
             self.say(Input::Break { message: "a test".into() }, false);
         }
-        if self.faults.strikes(Fault::Nonsense) {
+        let rare = nonsense::is_rare(self.driver.state()) && self.faults.has(Fault::Nonsense);
+        if self.faults.strikes(Fault::Nonsense) || (rare && self.rng.percent(25)) {
             let input = nonsense::anything(&self.plan, self.driver.state(), self.faults.rng());
             if let Some(input) = input {
                 self.say(input, false);

@@ -45,8 +45,8 @@ impl Fold<'_> {
             Event::InstanceHalted { instance, why, undo } => self.instance_halted(*instance, why, *undo),
             Event::InstanceEnded { instance, end } => self.instance_ended(*instance, end),
             Event::StepReady { at } => {
-                self.arrive(*at, true);
-                self.make_ready(*at, Onward::FIRST);
+                self.arrive(*at);
+                self.make_ready(*at);
             }
             Event::StepOverdue { at } => {
                 self.drop_step_deadline(*at);
@@ -345,6 +345,12 @@ impl Fold<'_> {
         if next.role == Role::Undo {
             return self.undo_goes_on(at, next);
         }
+        self.turn_to(at, next);
+        self.make_ready(at);
+    }
+
+    /// What comes next is this. A new iteration counts its attempts anew.
+    fn turn_to(&mut self, at: StepAt, next: Onward) {
         let fresh = self.policy(at).retry.fresh_per_iteration;
         let more = self.more(at);
         if next.iteration != more.next.iteration {
@@ -358,7 +364,7 @@ impl Fold<'_> {
         {
             *count = 0;
         }
-        self.make_ready(at, next);
+        more.next = next;
     }
 
     fn retry_scheduled(&mut self, at: StepAt, due: Time, error: &super::Error) {
@@ -384,19 +390,18 @@ impl Fold<'_> {
     fn opening_event(&mut self, event: &Event) {
         match event {
             Event::StepHeld { at, opening, reason, until, message, approvers, next } => {
-                self.arrive(*at, true);
+                self.arrive(*at);
                 self.state.ready.remove(at);
                 self.instance(at.0).queue.remove(&at.1);
                 self.free_slot(*at);
                 self.set_phase(*at, Phase::Held);
-                let more = self.more(*at);
-                more.next = *next;
-                more.held = Some(*reason);
+                self.turn_to(*at, *next);
+                self.more(*at).held = Some(*reason);
                 let kind = OpeningKind::Hold(*reason);
                 self.open(*at, *opening, kind, *until, approvers, message, null());
             }
             Event::Opened { at, opening, deadline, approvers, message, shows } => {
-                self.arrive(*at, true);
+                self.arrive(*at);
                 let gate = matches!(self.entry(at.0).step(at.1).kind, crate::ir::Kind::Gate(_));
                 self.set_phase(*at, if gate { Phase::Gated } else { Phase::Waiting });
                 let now = self.now;
@@ -465,8 +470,10 @@ impl Fold<'_> {
 
     fn step_ended(&mut self, event: &Event) {
         let Event::StepEnded { at, outcome, output, summary, error, effect, route } = event else { return };
-        let counts = !matches!(outcome, Outcome::Skipped(_));
-        self.arrive(*at, counts);
+        // A condition that is false counts too, or a cursor could go round for ever.
+        if !matches!(outcome, Outcome::Skipped(super::Skip::Upstream(_))) {
+            self.arrive(*at);
+        }
         self.clear_step(*at);
         self.free_slot(*at);
         self.set_phase(*at, Phase::Done);

@@ -1,7 +1,7 @@
 //! The small changes that events are made of: phases, slots, openings, deadlines.
 
 use super::{
-    InstanceIx, Onward, Opening, StepAt, Walk,
+    InstanceIx, Opening, StepAt, Walk,
     state::{Deadline, Instance, More, OpeningKind, RunState, StepState, null},
     transitions::Phase,
 };
@@ -62,7 +62,7 @@ impl<'a> Fold<'a> {
     }
 
     /// A new visit begins, if the step is not in one.
-    pub fn arrive(&mut self, at: StepAt, counts: bool) {
+    pub fn arrive(&mut self, at: StepAt) {
         let now = self.now;
         let home = self.state.instance(at.0).home;
         let instance = self.instance(at.0);
@@ -82,17 +82,14 @@ impl<'a> Fold<'a> {
             more.cost = old.cost;
             more.total_attempts = old.total_attempts;
         }
-        if counts {
-            self.instance(home).executed += 1;
-        }
+        self.instance(home).executed += 1;
     }
 
     /// The step waits for its slot, and with a slot for a worker.
-    pub fn make_ready(&mut self, at: StepAt, next: Onward) {
+    pub fn make_ready(&mut self, at: StepAt) {
         self.clear_retry(at);
         self.set_phase(at, Phase::Ready);
         let more = self.more(at);
-        more.next = next;
         more.held = None;
         more.stopping = None;
         let limit = self.entry(at.0).scope.concurrency;
@@ -149,6 +146,7 @@ impl<'a> Fold<'a> {
             let instance = self.instance(ix);
             instance.queue.remove(&step);
             instance.slots -= u32::from(std::mem::take(&mut instance.steps[step as usize].slot));
+            instance.steps[step as usize].visit -= 1;
             self.set_phase(at, Phase::Pending);
         }
         self.offer_slots(ix);

@@ -388,8 +388,8 @@ impl RunState {
             Phase::Stopping | Phase::Unwinding => StepStatus::Running,
             Phase::Checking => StepStatus::Checking,
             Phase::Held | Phase::Gated | Phase::Waiting => StepStatus::Waiting,
-            Phase::Undone => StepStatus::Undone,
-            Phase::Done | Phase::Undoing | Phase::Stuck => step.ended_as(),
+            Phase::Undone if step.outcome == Some(Outcome::Succeeded) => StepStatus::Undone,
+            Phase::Done | Phase::Undoing | Phase::Undone | Phase::Stuck => step.ended_as(),
         }
     }
 

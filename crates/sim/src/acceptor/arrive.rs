@@ -114,8 +114,7 @@ impl Acceptor {
         match skip {
             Skip::Condition => {
                 ensure!(self.arrival(at)? == Arrival::SkippedByCondition, "its condition is not false");
-                let st = self.st_mut(at)?;
-                st.arrive();
+                self.count(at)?;
             }
             Skip::Upstream(needed) => {
                 ensure!(self.st(at)?.at == At::Pending, "the step has arrived already");

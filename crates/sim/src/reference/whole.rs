@@ -189,12 +189,10 @@ impl<'a> Eval<'a> {
             Some(when) => self.test(frame, when)?,
             None => Ok(true),
         };
-        if tested == Ok(false) {
-            return Ok(Arrival::Over(Box::new(End::of(Ending::SkippedByCondition))));
-        }
         home.executed.set(home.executed.get() + 1);
         Ok(match tested {
-            Ok(_) => Arrival::Ready,
+            Ok(true) => Arrival::Ready,
+            Ok(false) => Arrival::Over(Box::new(End::of(Ending::SkippedByCondition))),
             Err(_) => Arrival::Over(Box::new(End::failed(Fault::validation("condition")))),
         })
     }

@@ -67,10 +67,13 @@ impl Decision<'_> {
         }
         let message =
             format!("its check still found it incomplete after {} iterations", check.max_iterations);
-        let outcome = if check.incomplete_is_an_end { Outcome::Incomplete } else { Outcome::Exhausted };
         let error = Some(Error::new(ErrorClass::NonRetryable, code::EXHAUSTED, message));
-        let output = self.result(at);
-        self.end_step(at, End { outcome, output, error, route: None });
+        let end = if check.incomplete_is_an_end {
+            End { outcome: Outcome::Incomplete, ..End::with(self.result(at)) }
+        } else {
+            End::of(Outcome::Exhausted)
+        };
+        self.end_step(at, End { error, ..end });
     }
 
     fn blocked(&mut self, at: StepAt, reasons: &[String]) {

@@ -11,6 +11,7 @@ use crate::{
         decide::{Decision, End, Todo},
         scope_env::{about, about_run},
         state::null,
+        transitions::Phase,
     },
     expr::{Env, Expr, Lookup, Root},
     ir::{Binding, BudgetMode, ErrorClass, HookWhen, Kind, Per, Worker},
@@ -72,7 +73,10 @@ impl Decision<'_> {
     }
 
     pub(in crate::engine) fn arrive(&mut self, at: StepAt) {
-        if !self.state.instance(at.0).is_going() {
+        // Two steps that ended together may both have found that this one waits for nothing more.
+        let again = self.entry(at.0).is_routed() && self.state.step(at).phase == Phase::Done;
+        let here = again || self.state.step(at).phase == Phase::Pending;
+        if !here || !self.state.instance(at.0).is_going() {
             return;
         }
         let home = self.state.instance(at.0).home;
