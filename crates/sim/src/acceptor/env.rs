@@ -144,8 +144,6 @@ impl Here<'_> {
             Part::Output => found(st.output.clone()),
             Part::Status => {
                 let own = st.effect.is_some_and(|effect| effect.as_skipped) && outcome != Outcome::Succeeded;
-                let workflow =
-                    self.book.plan.definition.workflow_of(self.book.instances[ix.0 as usize].scope);
                 let status = if own { StepStatus::Skipped } else { shown(outcome) };
                 found(words.step(status, own).into())
             }
