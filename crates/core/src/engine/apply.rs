@@ -35,8 +35,8 @@ pub fn apply(plan: &Plan, state: &mut RunState, at: Time, event: &Event) {
 impl Fold<'_> {
     fn event(&mut self, event: &Event) {
         match event {
-            Event::RunStarted { start, plan, parameters, env, deadline, publish } => {
-                self.state.plan = *plan;
+            Event::RunStarted { start, definition, parameters, env, deadline, publish } => {
+                self.state.definition = *definition;
                 self.run_started(start, parameters, env, *deadline, publish);
             }
             Event::InstanceStarted { parent, part, input, env, deadline } => {
