@@ -235,10 +235,6 @@ impl Fold<'_> {
                 more.child_error.clone_from(&end.error);
             }
         }
-        if end.degraded {
-            let around = self.instance(parent.0);
-            around.verdict = around.verdict.max(Verdict::Degraded);
-        }
     }
 
     fn drop_instance_deadline(&mut self, ix: InstanceIx) {
@@ -509,10 +505,14 @@ impl Fold<'_> {
         let branch = matches!(step.kind, crate::ir::Kind::Branch(_));
         let undoable = step.undo.is_some();
         let visit = self.state.step(at).visit;
+        let children = self.state.more(at).map_or(&[][..], |more| &more.children);
+        let degraded =
+            children.iter().any(|ix| self.state.instance(*ix).end().is_some_and(|end| end.degraded));
+        let inside = if degraded { Verdict::Degraded } else { Verdict::Clean };
         let order = self.state.completions;
         let instance = self.instance(at.0);
         instance.open = instance.open.saturating_sub(1);
-        instance.verdict = instance.verdict.max(effect.verdict);
+        instance.verdict = instance.verdict.max(effect.verdict).max(inside);
         if effect.verdict == Verdict::Failed && instance.error.is_none() {
             instance.error = error.cloned();
         }
