@@ -99,11 +99,13 @@ fn steps(expected: &Expected, finished: &Finished, paths: &Paths) -> Option<Stri
         let inside = state.step(*at).phase == Phase::Inside && want.status == StepStatus::Waiting;
         // One that had failed before it was cut short may be shown as either.
         let cut = want.status == StepStatus::Cancelled && !state.instance(at.0).is_going();
-        let cut = cut && matches!(status, StepStatus::Failed | StepStatus::TimedOut);
+        let cut = cut && matches!(status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Skipped);
         // Which of several failures came first, and so the class, depends on timing.
         let failed = |status| matches!(status, StepStatus::Failed | StepStatus::TimedOut);
         let class = composite && failed(want.status) && failed(status);
-        if !want.accepts(status) && !inside && !cut && !class {
+        // A step of which only some visits could be undone is not undone.
+        let stuck = want.status == StepStatus::Undone && state.step(*at).phase == Phase::Stuck;
+        if !(want.accepts(status) || inside || cut || class || stuck) {
             return Some(format!("`{path}` is {status}, not {}", want.status));
         }
         let step = state.step(*at);

@@ -161,7 +161,7 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
             | Told::Blocked,
         ) => To(&[Done]),
         // Another visit of the same step may be the next to be undone.
-        (Undoing, Told::Succeeded) => To(&[Undone, Undoing]),
+        (Undoing, Told::Succeeded) => To(&[Undone, Undoing, Stuck, Done]),
         (Undoing, Told::Failed | Told::TimedOut | Told::Stopped | Told::Interrupted | Told::Blocked) => {
             To(&[Undoing, Stuck, Done])
         }
