@@ -19,15 +19,23 @@ mod snapshot;
 #[path = "scripts/support.rs"]
 mod support;
 
+#[path = "scripts/calls.rs"]
+mod calls;
 #[path = "scripts/checks.rs"]
 mod checks;
+#[path = "scripts/composites.rs"]
+mod composites;
 #[path = "scripts/concurrency.rs"]
 mod concurrency;
 #[path = "scripts/conditions.rs"]
 mod conditions;
 #[path = "scripts/dependencies.rs"]
 mod dependencies;
+#[path = "scripts/policies.rs"]
+mod policies;
 #[path = "scripts/retries.rs"]
 mod retries;
 #[path = "scripts/timeouts.rs"]
 mod timeouts;
+#[path = "scripts/undo.rs"]
+mod undo;
