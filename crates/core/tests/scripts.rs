@@ -21,6 +21,8 @@ mod support;
 
 #[path = "scripts/calls.rs"]
 mod calls;
+#[path = "scripts/cancel.rs"]
+mod cancel;
 #[path = "scripts/checks.rs"]
 mod checks;
 #[path = "scripts/composites.rs"]
@@ -31,6 +33,14 @@ mod concurrency;
 mod conditions;
 #[path = "scripts/dependencies.rs"]
 mod dependencies;
+#[path = "scripts/gates.rs"]
+mod gates;
+#[path = "scripts/holds.rs"]
+mod holds;
+#[path = "scripts/hosts.rs"]
+mod hosts;
+#[path = "scripts/interruption.rs"]
+mod interruption;
 #[path = "scripts/policies.rs"]
 mod policies;
 #[path = "scripts/retries.rs"]
@@ -39,3 +49,5 @@ mod retries;
 mod timeouts;
 #[path = "scripts/undo.rs"]
 mod undo;
+#[path = "scripts/waits.rs"]
+mod waits;
