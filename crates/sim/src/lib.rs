@@ -9,6 +9,8 @@ pub mod coverage;
 pub mod faults;
 pub mod generate;
 pub mod invariants;
+#[cfg(test)]
+mod kit;
 pub mod nonsense;
 pub mod outcome;
 pub mod paths;
