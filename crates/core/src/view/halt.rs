@@ -65,7 +65,7 @@ fn timed_out(names: &Names, parent: Option<StepAt>) -> Cause {
     Cause { steps: vec![path], ..Cause::new(Reason::TimedOut, text) }
 }
 
-fn cancelled(state: &RunState, root: bool, by: &str) -> Cause {
+pub(super) fn cancelled(state: &RunState, root: bool, by: &str) -> Cause {
     let what = if root { "the run" } else { "the workflow" };
     if by == TIME {
         let text = format!("{what} was cancelled because nobody answered in time");

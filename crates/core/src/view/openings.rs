@@ -42,8 +42,11 @@ pub enum WaitsFor {
     Hold,
 }
 
-/// Everything that is open, oldest first.
+/// Everything that is open, oldest first. Of a run that was set aside nothing is: it takes no answer.
 pub(super) fn open(state: &RunState, names: &Names) -> Vec<OpeningView> {
+    if state.quarantine.is_some() {
+        return Vec::new();
+    }
     let numbered = (0..).zip(&state.openings).filter(|(_, opening)| !opening.closed);
     numbered.map(|(number, opening)| view(number, opening, names)).collect()
 }

@@ -82,6 +82,7 @@ pub fn run_with(plan: &Plan, state: &RunState, options: RunOptions) -> RunView {
     let (status, start, end) = (state.status(), state.start.as_deref(), state.end.as_ref());
     let started = state.instances.first().map(|root| root.started);
     let is_current = |at: &StepAt| current[at.0.0 as usize];
+    let shown: Vec<StepAt> = order.iter().copied().filter(is_current).collect();
     RunView {
         run_id: start.map(|start| start.run.to_string()),
         workflow: WorkflowView {
@@ -109,7 +110,7 @@ pub fn run_with(plan: &Plan, state: &RunState, options: RunOptions) -> RunView {
         }),
         quarantine: state.quarantine.clone(),
         waiting_for: openings::open(state, &names),
-        undo: undo::summary(state, &names, &order.iter().copied().filter(is_current).collect::<Vec<_>>()),
+        undo: undo::summary(state, &names, &current, &shown),
         steps: order.iter().map(|at| step::view(plan, state, &names, *at, !is_current(at))).collect(),
     }
 }

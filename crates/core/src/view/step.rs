@@ -92,7 +92,8 @@ pub(super) fn view(plan: &Plan, state: &RunState, names: &Names, at: StepAt, sup
         started_at: more.started.map(utc),
         finished_at: more.ended.map(utc),
         duration_ms: more.started.zip(more.ended).map(|(started, ended)| ended.since(started).0),
-        outputs: (*now.output).clone(),
+        // What an earlier visit gave is no output of this one.
+        outputs: now.outcome.map_or(Value::Null, |_| (*now.output).clone()),
         summary: more.summary.clone(),
         error: more.error.as_ref().map(|error| ErrorView::of(error, names)),
         cost: more.cost.into(),

@@ -20,14 +20,20 @@ pub struct UndoView {
 }
 
 /// None when nothing was ever to be undone.
-pub(super) fn summary(state: &RunState, names: &Names, shown: &[StepAt]) -> Option<UndoView> {
+pub(super) fn summary(
+    state: &RunState,
+    names: &Names,
+    current: &[bool],
+    shown: &[StepAt],
+) -> Option<UndoView> {
     if state.walks.is_empty() {
         return None;
     }
+    // Earlier visits of a composite count, and so do their steps; an earlier try was undone to be made again.
     let targeted: BTreeSet<StepAt> = state
         .walks
         .iter()
-        .filter(|(of, _)| matches!(of, Walk::Workflow(_)))
+        .filter(|(of, _)| matches!(of, Walk::Workflow(home) if current[home.0 as usize]))
         .flat_map(|(_, walk)| walk.targets.iter().map(|target| target.at))
         .collect();
     let shown: BTreeSet<StepAt> = shown.iter().copied().chain(targeted).collect();

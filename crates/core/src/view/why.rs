@@ -6,16 +6,17 @@ use serde::Serialize;
 
 use super::{
     Names,
-    halt::{Cause, cause},
+    halt::{self, Cause, cause},
     openings,
     undo::{Place, place},
     words,
 };
 use crate::{
     engine::{
-        InstancePhase, More, OpeningState, Outcome, Phase, Role, RunState, Skip, StepAt, Stop, Walk, utc,
+        Halt, InstancePhase, More, OpeningState, Outcome, Phase, Role, RunState, Skip, StepAt, Stop, Walk,
+        WalkState, utc,
     },
-    ir::{ErrorClass, HoldReason, Kind, Step},
+    ir::{ErrorClass, HoldReason, Kind, Siblings, Step},
     plan::Plan,
 };
 
@@ -102,7 +103,11 @@ struct About<'a> {
 pub(super) fn of(plan: &Plan, state: &RunState, names: &Names, at: StepAt) -> Option<Why> {
     let step = plan.definition.scope(names.scope(at.0)).step(at.1);
     let about = About { plan, state, names, at, step, more: state.more(at) };
-    match state.step(at).phase {
+    let phase = state.step(at).phase;
+    if let Some(message) = state.quarantine.as_ref().filter(|_| phase == Phase::Pending || phase.is_live()) {
+        return Some(Why::new(Reason::Quarantined, format!("the run was set aside: {message}")));
+    }
+    match phase {
         Phase::Pending => about.pending(),
         Phase::Ready => Some(about.ready()),
         Phase::Held | Phase::Gated | Phase::Waiting => about.open(),
@@ -122,9 +127,6 @@ pub(super) fn of(plan: &Plan, state: &RunState, names: &Names, at: StepAt) -> Op
 impl About<'_> {
     fn pending(&self) -> Option<Why> {
         let instance = self.state.instance(self.at.0);
-        if let Some(message) = &self.state.quarantine {
-            return Some(Why::new(Reason::Quarantined, format!("the run was set aside: {message}")));
-        }
         if let Some(cause) = cause(self.state, self.names, self.at.0) {
             return Some(Why::because("skipped", cause));
         }
@@ -224,13 +226,23 @@ impl About<'_> {
         if self.more.and_then(|more| more.stopping) == Some(Stop::Timeout) {
             return Why::new(Reason::Stopping, "stopping: its own time is up");
         }
-        let cause = cause(self.state, self.names, self.at.0);
-        let mut why = cause.map_or_else(
+        let mut why = self.cut_off().map_or_else(
             || Why::new(Reason::Stopping, "stopping: what is around it stopped"),
             |cause| Why::because("stopping", cause),
         );
         why.reason = Reason::Stopping;
         why
+    }
+
+    /// What stopped it: in an instance that was left to drain, only a cancel can have.
+    fn cut_off(&self) -> Option<Cause> {
+        let instance = self.state.instance(self.at.0);
+        let drains = self.plan.definition.scope(instance.scope).scope.siblings == Siblings::Drain;
+        let cancel = self.state.cancel.as_ref().filter(|_| drains);
+        match (instance.halt(), cancel) {
+            (Some(Halt::Failed { .. }), Some(cancel)) => Some(halt::cancelled(self.state, true, &cancel.by)),
+            _ => cause(self.state, self.names, self.at.0),
+        }
     }
 
     /// The step is over, and no undo came to it.
@@ -288,7 +300,7 @@ impl About<'_> {
     }
 
     fn cancelled(&self) -> Why {
-        match cause(self.state, self.names, self.at.0) {
+        match self.cut_off() {
             Some(cause) => Why::because("cancelled", cause),
             None => Why::new(Reason::Cancelled, "cancelled: what is around it stopped"),
         }
@@ -316,6 +328,16 @@ impl About<'_> {
             None => Why::new(reason, format!("{what}: what is around it failed and is tried again")),
         };
         why.reason = reason;
+        if let Some(due) = self.undo_due() {
+            why.text.push_str(&format!("; its undo failed and is tried again at {due}"));
+            why.until = Some(due);
+        }
         why
+    }
+
+    /// When the undo that is at this step is tried again.
+    fn undo_due(&self) -> Option<String> {
+        let here = |walk: &&WalkState| walk.targets.get(walk.at).is_some_and(|target| target.at == self.at);
+        self.state.walks.values().find(here)?.due.map(utc)
     }
 }

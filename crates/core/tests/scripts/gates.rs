@@ -2,7 +2,7 @@
 
 use skein_core::{
     engine::Decision,
-    ir::{Approver, Effect, GateTimeout, Step},
+    ir::{Approver, Effect, ErrorClass, GateTimeout, Retry, Step},
     time::Millis,
 };
 
@@ -187,4 +187,26 @@ fn a_gate_shows_values() {
         .gives("a", serde_json::json!({"diff": "+1"}))
         .approve("g")
         .done();
+}
+
+/// A gate inside a lane belongs to the workflow: its timeout cancels that, and not only the lane.
+#[test]
+fn on_timeout_cancel_inside_a_lane_cancels_the_workflow() {
+    let lanes = vec![("l", vec![gate_until("g", GateTimeout::Cancel)]), ("r", vec![work("x")])];
+    script!(routed(vec![parallel("both", lanes), work("z")])).start().due().stops("both/r/x").done();
+}
+
+/// A gate that expires has the effect of a timeout: where that undoes, what was completed is taken back.
+#[test]
+fn on_timeout_expire_can_undo() {
+    let steps = vec![undoable(work("a")), gate_until("g", GateTimeout::Expire)];
+    script!(saga(steps)).start().ok("a").due().ok("a").done();
+}
+
+/// Gates are never retried, whatever their policy says.
+#[test]
+fn a_gate_is_never_retried() {
+    let ask = gate_until("g", GateTimeout::Expire)
+        .with(|g| g.policy.retry = Retry::of(&[ErrorClass::Timeout], 5, seconds(1)));
+    script!(graph(vec![ask])).start().due().done();
 }

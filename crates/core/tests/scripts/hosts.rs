@@ -196,3 +196,12 @@ fn quarantine_wants_nothing_and_refuses_everything() {
 fn start_twice_is_refused() {
     script!(graph(vec![work("a")])).start().start().done();
 }
+
+/// The values of `env` are worked out once, when the run starts.
+#[test]
+fn start_works_out_env_once() {
+    let workflow = graph(vec![work("a")]).with(|workflow| {
+        workflow.env = [("TARGET".to_owned(), value("$input.target"))].into();
+    });
+    script!(workflow).with(serde_json::json!({"target": "prod"})).start().done();
+}

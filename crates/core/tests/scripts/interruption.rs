@@ -1,6 +1,6 @@
 //! Interruption: the host died under an attempt.
 
-use skein_core::ir::{ErrorClass, OnInterrupted, Retry, Step};
+use skein_core::ir::{ErrorClass, OnInterrupted, Retry, Step, Summary, Worker};
 
 use crate::support::*;
 
@@ -88,4 +88,14 @@ fn what_waits_is_not_interrupted() {
 #[test]
 fn recovering_twice_interrupts_once() {
     script!(graph(vec![work("a")])).start().grant(0).recover().recover().capacity(1).ok("a").done();
+}
+
+/// A summary that was interrupted is made again; the work it sums up is not done again.
+#[test]
+fn an_interrupted_summary_is_made_again() {
+    let a = work("a").with(|a| {
+        let worker = Worker::Tool { tool: "sum".into(), pinned: None };
+        the_work(a).summary = Some(Summary { worker, timeout: None });
+    });
+    script!(graph(vec![a])).start().ok("a").recover().gives("a", serde_json::json!("short")).done();
 }

@@ -40,7 +40,7 @@ fn field(names: &Names, key: &str, value: &Value, all: &Map<String, Value>) -> O
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     Some(match key {
         // The same in every script.
-        "start" | "plan" => return None,
+        "start" | "plan" | "definition" => return None,
         "parameters" | "publish" | "approvers" if empty(value) => return None,
         "at" | "parent" => names.step(step_at(value)),
         "attempt" => attempt(names, plain(value).parse().unwrap()),
@@ -276,6 +276,9 @@ pub fn step(view: &StepView) -> String {
     }
     if !view.outputs.is_null() {
         line.push_str(&format!(", gives {}", view.outputs));
+    }
+    if let Some(summary) = &view.summary {
+        line.push_str(&format!(", in short {summary:?}"));
     }
     if let Some(why) = &view.why {
         line.push_str(&format!("; {}", why.text));

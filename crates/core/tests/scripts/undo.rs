@@ -147,19 +147,6 @@ fn a_retried_composite_is_undone_first() {
         .done();
 }
 
-/// If that fails, the composite is not tried again: it fails.
-#[test]
-fn a_composite_that_cannot_be_undone_is_not_retried() {
-    let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
-    let both = retried(parallel("both", lanes), 2);
-    script!(routed(vec![both]))
-        .start()
-        .ok("both/l/x")
-        .fail("both/r/y", ErrorClass::Transient)
-        .fail("both/l/x", ErrorClass::NonRetryable)
-        .done();
-}
-
 /// A call that is tried again has undone itself, and begins anew.
 #[test]
 fn a_retried_call_begins_anew() {
@@ -264,5 +251,20 @@ fn an_undo_is_interrupted_three_times_at_most() {
         .recover()
         .recover()
         .recover()
+        .done();
+}
+
+/// A call that is cut off by a cancel undoes itself before the workflow around it is undone.
+#[test]
+fn a_cancelled_call_undoes_itself_first() {
+    let others = library(vec![("sub", saga(vec![undoable(work("x")), work("y")]))]);
+    script!(saga(vec![undoable(work("a")), call("c", "sub")]), others)
+        .start()
+        .ok("a")
+        .ok("c/x")
+        .cancel()
+        .stops("c/y")
+        .ok("c/x")
+        .ok("a")
         .done();
 }
