@@ -163,7 +163,7 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
         // Another visit of the same step may be the next to be undone.
         (Undoing, Told::Succeeded) => To(&[Undone, Undoing]),
         (Undoing, Told::Failed | Told::TimedOut | Told::Stopped | Told::Interrupted | Told::Blocked) => {
-            To(&[Undoing, Stuck])
+            To(&[Undoing, Stuck, Done])
         }
         (
             Pending | Ready | Held | Backoff | Gated | Waiting | Inside | Unwinding | Done | Undone | Stuck,
