@@ -319,8 +319,7 @@ impl About<'_> {
     /// Being undone, or undone: with its workflow, or before a composite around it is tried again.
     fn taken_back(&self, what: &str, reason: Reason) -> Why {
         let home = self.state.instance(self.at.0).home;
-        let walk = self.state.walks.get(&Walk::Workflow(home));
-        let with_workflow = walk.is_some_and(|walk| walk.targets.iter().any(|target| target.at == self.at));
+        let with_workflow = self.undone_with_workflow();
         let cause = cause(self.state, self.names, home).filter(|_| with_workflow);
         let mut why = match cause {
             Some(cause) => Why::because(what, cause),
@@ -333,6 +332,23 @@ impl About<'_> {
             why.until = Some(due);
         }
         why
+    }
+
+    /// Whether a walk of its workflow took it back. A walk that was taken up again has only the rest as its targets, so
+    /// that what no composite around it took back counts too.
+    fn undone_with_workflow(&self) -> bool {
+        let targeted = |of: &Walk| {
+            let walk = self.state.walks.get(of);
+            walk.map(|walk| walk.targets.iter().any(|target| target.at == self.at))
+        };
+        let home = self.state.instance(self.at.0).home;
+        let mut around = self.state.instance(self.at.0).parent.filter(|_| self.at.0 != home);
+        let mut by_composite = false;
+        while let Some(composite) = around {
+            by_composite |= targeted(&Walk::Composite(composite)) == Some(true);
+            around = self.state.instance(composite.0).parent.filter(|_| composite.0 != home);
+        }
+        targeted(&Walk::Workflow(home)).is_some_and(|targeted| targeted || !by_composite)
     }
 
     /// When the undo that is at this step is tried again.
