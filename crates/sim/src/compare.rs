@@ -104,7 +104,8 @@ fn steps(expected: &Expected, finished: &Finished, paths: &Paths) -> Option<Stri
         let failed = |status| matches!(status, StepStatus::Failed | StepStatus::TimedOut);
         let class = composite && failed(want.status) && failed(status);
         // A step of which only some visits could be undone is not undone.
-        let stuck = want.status == StepStatus::Undone && state.step(*at).phase == Phase::Stuck;
+        let failed = state.walks.values().any(|walk| walk.failed > 0) && state.step(*at).visit > 1;
+        let stuck = want.status == StepStatus::Undone && failed;
         if !(want.accepts(status) || inside || cut || class || stuck) {
             return Some(format!("`{path}` is {status}, not {}", want.status));
         }

@@ -203,14 +203,14 @@ impl Fold<'_> {
     }
 
     fn instance_halted(&mut self, ix: InstanceIx, why: &Halt, undo: bool) {
-        self.drop_instance_deadline(ix);
         self.forget_unstarted(ix);
         let drain = self.entry(ix).scope.siblings == Siblings::Drain && matches!(why, Halt::Failed { .. });
-        let instance = self.instance(ix);
-        instance.phase = InstancePhase::Halted { why: why.clone(), undo };
+        // What is drained still has to be done in time.
         if !drain {
-            instance.queue.clear();
+            self.drop_instance_deadline(ix);
+            self.instance(ix).queue.clear();
         }
+        self.instance(ix).phase = InstancePhase::Halted { why: why.clone(), undo };
     }
 
     fn instance_ended(&mut self, ix: InstanceIx, end: &InstanceEnd) {
@@ -514,7 +514,10 @@ impl Fold<'_> {
         instance.open = instance.open.saturating_sub(1);
         instance.verdict = instance.verdict.max(effect.verdict).max(inside);
         if effect.verdict == Verdict::Failed && instance.error.is_none() {
-            instance.error = error.cloned();
+            instance.error = error.cloned().map(|mut error| {
+                error.origin.get_or_insert(at);
+                error
+            });
         }
         if outcome == Outcome::Succeeded {
             if !branch {

@@ -24,7 +24,7 @@ pub enum Refusal {
     WrongReport,
     #[error("there is no such opening")]
     UnknownOpening,
-    #[error("decided already by {by} at {at:?}")]
+    #[error("decided already by {by} at {}", super::utc(*at))]
     AlreadyDecided { by: String, at: Time },
     #[error("it is no longer open")]
     NotOpen,

@@ -99,13 +99,15 @@ impl Acceptor {
     /// Which budget keeps a step's next main attempt from starting.
     pub(super) fn spent_mode(&self, at: StepAt) -> Result<Option<BudgetMode>, String> {
         let st = self.st(at)?;
-        if st.waived {
-            return Ok(None);
-        }
         let own = self.step(at)?.policy.budget.as_ref().filter(|budget| is_spent(budget, st.spent));
         let run = self.plan.definition.root().workflow.budget.as_ref();
         let run = run.filter(|budget| is_spent(budget, self.spent));
-        Ok([own, run].into_iter().flatten().map(|budget| budget.mode).find(|mode| *mode != BudgetMode::Warn))
+        let asks = |mode: &BudgetMode| match mode {
+            BudgetMode::Warn => false,
+            BudgetMode::Pause => !st.waived,
+            BudgetMode::Stop => true,
+        };
+        Ok([own, run].into_iter().flatten().map(|budget| budget.mode).find(asks))
     }
 
     /// What a step is given, or the code of what is wrong with it.

@@ -171,7 +171,7 @@ impl Acceptor {
         // Halted again for another reason: any of them may show.
         let several = inst.halts.len() > 1;
         let right = match plain {
-            _ if walk.is_some() && stuck => status == RunStatus::UndoFailed,
+            _ if stuck => status == RunStatus::UndoFailed,
             RunStatus::Cancelled if inst.home == ix => status == RunStatus::Cancelled || several,
             RunStatus::Cancelled => status != RunStatus::Succeeded,
             _ if walk.is_some() && undone => status == RunStatus::Undone || several,
@@ -184,8 +184,9 @@ impl Acceptor {
     fn right_plain_end(&self, ix: InstanceIx, status: RunStatus, output: &Value, degraded: bool) -> Verdict {
         let inst = self.inst(ix)?;
         let scope = Arc::clone(&self.entry(ix).scope);
+        let failed = if self.undo_result(ix).1 { RunStatus::UndoFailed } else { RunStatus::Failed };
         if inst.worst == Worst::Failed {
-            ensure!(status == RunStatus::Failed, "a step failed it, and it ends as {status}");
+            ensure!(status == failed, "a step failed it, and it ends as {status}");
             return Ok(());
         }
         let gives = match &scope.result {
@@ -201,7 +202,7 @@ impl Acceptor {
                     "whether it is degraded is not what its steps say"
                 );
             }
-            _ => ensure!(status == RunStatus::Failed, "what it gives is wrong, and it ends as {status}"),
+            _ => ensure!(status == failed, "what it gives is wrong, and it ends as {status}"),
         }
         Ok(())
     }

@@ -231,7 +231,7 @@ impl Acceptor {
         match self.test(at.0, &of.condition) {
             Ok(false) => Ok(Ok(children.last().map_or(Value::Null, |child| output(child)))),
             Ok(true) if children.len() < of.max as usize => Err("the loop goes on".into()),
-            Ok(true) => Ok(Err((Some(ErrorClass::NonRetryable), Some("loop_max")))),
+            Ok(true) => Ok(Err((Some(ErrorClass::NonRetryable), Some("loop_max_iterations")))),
             Err(error) if children.is_empty() && error.is_not_yet() => Err("the loop goes on".into()),
             Err(_) => Ok(Err((Some(ErrorClass::Validation), Some("condition")))),
         }

@@ -263,7 +263,13 @@ impl Acceptor {
     pub(super) fn undo_result(&self, home: InstanceIx) -> (bool, bool) {
         match self.walks.get(&Walk::Workflow(home)) {
             Some(walk) => (walk.done > 0, walk.failed),
-            None => (false, false),
+            None => {
+                let inside = |walk: &Walk| match walk {
+                    Walk::Composite(at) => self.inst(at.0).is_ok_and(|inst| inst.home == home),
+                    Walk::Workflow(_) => false,
+                };
+                (false, self.walks.iter().any(|(walk, book)| inside(walk) && book.failed))
+            }
         }
     }
 }

@@ -193,7 +193,7 @@ impl<'a> Eval<'a> {
                 }
             }
             if passes >= repeat.max {
-                let fault = Fault::of(ErrorClass::NonRetryable, "loop_max");
+                let fault = Fault::of(ErrorClass::NonRetryable, "loop_max_iterations");
                 return Ok(Try::Done(Err(fault), Log::InOrder(logs)));
             }
             passes += 1;

@@ -34,18 +34,18 @@ impl Decision<'_> {
     /// A workflow that broke a limit stops. Undone or not as for a timeout, which is the other way to take too long.
     pub(in crate::engine) fn break_off(&mut self, home: InstanceIx, error: crate::engine::Error) {
         let undo = self.entry(home).scope.undo.on_timeout;
-        match self.state.instance(home).phase {
-            InstancePhase::Going => self.halt(home, Halt::Limit { error }, undo),
-            // What was left to finish is stopped after all.
-            _ => self.stop_live(home),
-        }
+        self.halt(home, Halt::Limit { error }, undo);
     }
 
-    /// An instance starts nothing more, and what is at work in it is stopped or drained.
+    /// An instance starts nothing more, and what is at work in it is stopped or drained. One that is being drained can
+    /// be stopped after all, by a timeout or a limit.
     pub(in crate::engine) fn halt(&mut self, instance: InstanceIx, why: Halt, undo: bool) {
-        if !self.state.instance(instance).is_going() {
-            return;
-        }
+        let late = matches!(why, Halt::TimedOut | Halt::Limit { .. });
+        let undo = match self.state.instance(instance).phase {
+            InstancePhase::Going => undo,
+            InstancePhase::Halted { undo, .. } if late => undo,
+            _ => return,
+        };
         self.emit(Event::InstanceHalted { instance, why, undo });
         if self.drains(instance) {
             self.drop_unstarted_holds(instance);
@@ -116,6 +116,8 @@ impl Decision<'_> {
     /// A halted instance in which nothing is live, and nothing is to be undone, is over.
     pub(in crate::engine) fn end_halted(&mut self, ix: InstanceIx) {
         let status = match self.state.instance(ix).halt() {
+            // Something inside could not be undone before another try.
+            _ if self.state.instance(ix).stuck => RunStatus::UndoFailed,
             Some(Halt::TimedOut) => RunStatus::TimedOut,
             Some(Halt::Cancelled { .. } | Halt::Outer) => RunStatus::Cancelled,
             Some(Halt::Failed { .. } | Halt::Limit { .. }) | None => RunStatus::Failed,

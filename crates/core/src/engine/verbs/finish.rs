@@ -164,7 +164,10 @@ impl Decision<'_> {
             return self.emit(Event::StepGoesOn { at, next });
         }
         let times = self.state.more(at).expect("an attempt ended").interruptions;
-        let message = format!("the host died while it ran, {times} times so far");
+        let message = match times {
+            1 => "the host died while it ran".to_owned(),
+            _ => format!("the host died while it ran, {times} times so far"),
+        };
         self.hold(at, crate::ir::HoldReason::Interruption, None, message, next);
     }
 

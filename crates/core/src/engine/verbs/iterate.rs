@@ -15,11 +15,13 @@ impl Decision<'_> {
         match end {
             AttemptEnd::Succeeded { .. } => self.complete_work(at),
             AttemptEnd::Checked { finding: Finding::Complete, .. } => self.complete_work(at),
-            AttemptEnd::Checked { finding: Finding::Incomplete, reasons, .. } => {
-                self.incomplete(at, &reasons)
+            AttemptEnd::Checked { finding: Finding::Incomplete, reasons, fingerprints } => {
+                self.incomplete(at, &said(reasons, fingerprints));
             }
             AttemptEnd::Checked { finding: Finding::Undecided, .. } => self.undecided(at),
-            AttemptEnd::Checked { finding: Finding::Blocked, reasons, .. } => self.blocked(at, &reasons),
+            AttemptEnd::Checked { finding: Finding::Blocked, reasons, fingerprints } => {
+                self.blocked(at, &said(reasons, fingerprints));
+            }
             AttemptEnd::Interrupted => self.interrupted(attempt),
             AttemptEnd::Blocked { reason, until, message } => self.hold_again(at, reason, until, message),
             other => self.failed(at, other),
@@ -39,7 +41,7 @@ impl Decision<'_> {
         self.fail_step(at, Error::new(ErrorClass::NonRetryable, code::CHECK_UNDECIDED, message));
     }
 
-    fn incomplete(&mut self, at: StepAt, reasons: &[String]) {
+    fn incomplete(&mut self, at: StepAt, said: &str) {
         let more = self.state.more(at).expect("a check ended");
         let mut stage = more.next.stage;
         let repeats = more.stall.map_or(0, |(_, count)| count);
@@ -48,7 +50,7 @@ impl Decision<'_> {
         {
             stage = (stage + 1).min(convergence.max_stage.max(stage));
             if stage >= convergence.max_stage && convergence.fail_on_max_stage {
-                let message = format!("its check finds the same again and again: {}", said(reasons));
+                let message = format!("its check finds the same again and again: {said}");
                 let error = Error::new(ErrorClass::NonRetryable, code::STALLED, message);
                 return self.end_step(at, End { error: Some(error), ..End::of(Outcome::Exhausted) });
             }
@@ -76,18 +78,20 @@ impl Decision<'_> {
         self.end_step(at, End { error, ..end });
     }
 
-    fn blocked(&mut self, at: StepAt, reasons: &[String]) {
+    fn blocked(&mut self, at: StepAt, said: &str) {
         let next = self.state.more(at).expect("a check ended").next;
         if next.iteration >= self.check(at).max_iterations {
             return self.again(at, None);
         }
-        let message = format!("its check says that it cannot go on: {}", said(reasons));
+        let message = format!("its check says that it cannot go on: {said}");
         let next =
             Onward { role: Role::Main, iteration: next.iteration + 1, mode: Mode::Fresh, stage: next.stage };
         self.hold(at, HoldReason::Blocked, None, message, next);
     }
 }
 
-fn said(reasons: &[String]) -> String {
-    if reasons.is_empty() { "no reason given".to_owned() } else { reasons.join("; ") }
+/// What a check said, in one line: its reasons, or else what identifies them.
+fn said(reasons: Vec<String>, fingerprints: Vec<String>) -> String {
+    let notes = if reasons.is_empty() { fingerprints } else { reasons };
+    if notes.is_empty() { "no reason given".to_owned() } else { notes.join("; ") }
 }

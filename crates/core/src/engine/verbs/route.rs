@@ -46,19 +46,14 @@ impl Decision<'_> {
     pub(in crate::engine) fn complete(&mut self, ix: InstanceIx) {
         let instance = self.state.instance(ix);
         let degraded = instance.verdict != Verdict::Clean;
-        let end = if instance.verdict == Verdict::Failed {
-            let error = instance.error.clone();
-            InstanceEnd { status: RunStatus::Failed, output: null(), error, degraded: false }
-        } else {
-            match self.output_of(ix) {
-                Ok(output) => InstanceEnd { status: RunStatus::Succeeded, output, error: None, degraded },
-                Err(error) => InstanceEnd {
-                    status: RunStatus::Failed,
-                    output: null(),
-                    error: Some(error),
-                    degraded: false,
-                },
-            }
+        let given = match instance.verdict {
+            Verdict::Failed => Err(instance.error.clone()),
+            Verdict::Clean | Verdict::Degraded => self.output_of(ix).map_err(Some),
+        };
+        let failed = if instance.stuck { RunStatus::UndoFailed } else { RunStatus::Failed };
+        let end = match given {
+            Ok(output) => InstanceEnd { status: RunStatus::Succeeded, output, error: None, degraded },
+            Err(error) => InstanceEnd { status: failed, output: null(), error, degraded: false },
         };
         self.end_instance(ix, end);
     }

@@ -14,6 +14,7 @@ use crate::{
         StepAt, UndoTarget, Walk, code,
         decide::{Decision, Todo},
         state::{InstancePhase, RunPhase},
+        transitions::Phase,
     },
     ir::{ErrorClass, RunStatus, Undo, UndoFailure},
     limits,
@@ -212,7 +213,10 @@ impl Decision<'_> {
             return Err(Refusal::NothingToUndo);
         }
         let root = InstanceIx::ROOT;
-        let targets = self.completed(|_| true, root);
+        // Where the run itself was not to be undone, only what could not be is left to do.
+        let all = self.state.walks.contains_key(&Walk::Workflow(root));
+        let mut targets = self.completed(|_| true, root);
+        targets.retain(|target| all || self.state.step(target.at).phase == Phase::Stuck);
         if targets.is_empty() || !matches!(self.state.instance(root).phase, InstancePhase::Ended { .. }) {
             return Err(Refusal::NothingToUndo);
         }
