@@ -190,6 +190,7 @@ impl Fold<'_> {
             last_output: null(),
             cursor: None,
             completed: Vec::new(),
+            undo_asked: false,
             stuck: false,
             deadline,
             started: self.now,
@@ -210,6 +211,7 @@ impl Fold<'_> {
             self.drop_instance_deadline(ix);
             self.instance(ix).queue.clear();
         }
+        self.instance(ix).undo_asked = undo;
         self.instance(ix).phase = InstancePhase::Halted { why: why.clone(), undo };
     }
 
@@ -535,6 +537,7 @@ impl Fold<'_> {
         self.state.end = None;
         match of {
             Walk::Workflow(ix) => {
+                self.drop_instance_deadline(ix);
                 let instance = self.instance(ix);
                 let why = instance.halt().cloned().unwrap_or(Halt::Outer);
                 instance.phase = InstancePhase::Undoing { why };

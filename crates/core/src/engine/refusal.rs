@@ -12,7 +12,7 @@ pub enum Refusal {
     NotStarted,
     #[error("the run has been started already")]
     AlreadyStarted,
-    #[error("the run has ended")]
+    #[error("the run is over")]
     Ended,
     #[error("the run was set aside because its state makes no sense: {message}")]
     Quarantined { message: String },

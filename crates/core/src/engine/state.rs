@@ -135,6 +135,8 @@ pub struct Instance {
     /// Where the cursor goes from the step that ended last. Only in a routed scope.
     pub cursor: Option<Route>,
     pub completed: Vec<Completion>,
+    /// Whether what was completed is to be undone because of how it was halted.
+    pub undo_asked: bool,
     /// Whether something in it could not be undone.
     pub stuck: bool,
     pub deadline: Option<Time>,

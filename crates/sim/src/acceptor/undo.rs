@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use skein_core::{
     engine::{AttemptEnd, AttemptId, Error, Event, Halt, InstanceIx, Role, StepAt, UndoTarget, Walk},
-    ir::{ErrorClass, Kind, UndoFailure},
+    ir::{ErrorClass, Kind, RunStatus, UndoFailure},
     limits,
     time::Time,
 };
@@ -75,7 +75,14 @@ impl Acceptor {
         let mut right = match of {
             Walk::Workflow(home) => {
                 self.may_undo(home)?;
-                self.completed_in(home)
+                let mut all = self.completed_in(home);
+                if !self.inst(home)?.undo_asked {
+                    let left = |t: &UndoTarget| {
+                        self.walks.values().any(|walk| walk.failed && walk.targets.contains(t))
+                    };
+                    all.retain(left);
+                }
+                all
             }
             Walk::Composite(at) => {
                 let st = self.st(at)?;
@@ -122,7 +129,8 @@ impl Acceptor {
     fn may_undo(&self, home: InstanceIx) -> Verdict {
         let inst = self.inst(home)?;
         ensure!(inst.home == home, "only a workflow is undone");
-        ensure!(inst.is_halted() && inst.undo_asked, "nothing asks for undo");
+        let again = self.status == Some(RunStatus::UndoFailed);
+        ensure!((inst.is_halted() && inst.undo_asked) || again, "nothing asks for undo");
         let before = self.walks.get(&Walk::Workflow(home));
         ensure!(before.is_none_or(|walk| walk.over && walk.failed), "it was undone already");
         for inst in self.instances.iter().filter(|inst| inst.home == home) {

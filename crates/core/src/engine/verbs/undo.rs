@@ -14,7 +14,6 @@ use crate::{
         StepAt, UndoTarget, Walk, code,
         decide::{Decision, Todo},
         state::{InstancePhase, RunPhase},
-        transitions::Phase,
     },
     ir::{ErrorClass, RunStatus, Undo, UndoFailure},
     limits,
@@ -206,6 +205,11 @@ impl Decision<'_> {
         self.schedule(at, error, None);
     }
 
+    /// Whether a walk that failed was to undo this.
+    fn was_left(&self, target: UndoTarget) -> bool {
+        self.state.walks.values().any(|walk| walk.failed > 0 && walk.targets.contains(&target))
+    }
+
     /// What a run could not undo is tried again.
     pub(in crate::engine) fn retry_undo(&mut self) -> Result<(), Refusal> {
         let stuck = self.state.end.as_ref().is_some_and(|end| end.status == RunStatus::UndoFailed);
@@ -214,9 +218,9 @@ impl Decision<'_> {
         }
         let root = InstanceIx::ROOT;
         // Where the run itself was not to be undone, only what could not be is left to do.
-        let all = self.state.walks.contains_key(&Walk::Workflow(root));
+        let all = self.state.instance(root).undo_asked;
         let mut targets = self.completed(|_| true, root);
-        targets.retain(|target| all || self.state.step(target.at).phase == Phase::Stuck);
+        targets.retain(|target| all || self.was_left(*target));
         if targets.is_empty() || !matches!(self.state.instance(root).phase, InstancePhase::Ended { .. }) {
             return Err(Refusal::NothingToUndo);
         }

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use crate::{
     engine::{
-        Error, Event, Opening, Refusal, StepAt, code,
+        Error, Event, InstanceIx, Opening, Refusal, StepAt, code,
         decide::{Decision, End},
+        state::InstancePhase,
         transitions::Phase,
     },
     ids::SignalName,
@@ -33,7 +34,8 @@ impl Decision<'_> {
         payload: &Arc<Value>,
         to: Option<StepAt>,
     ) -> Result<(), Refusal> {
-        if self.state.end.is_some() {
+        let root = &self.state.instance(InstanceIx::ROOT).phase;
+        if matches!(root, InstancePhase::Undoing { .. } | InstancePhase::Ended { .. }) {
             return Err(Refusal::Ended);
         }
         if !self.plan.definition.signals.contains(name) {
