@@ -132,9 +132,9 @@ impl Invariants {
             .copied()
             .collect();
         // A run that was not itself to be undone tries again only what a failed walk left.
-        if matches!(of, Walk::Workflow(_))
+        if let Walk::Workflow(ix) = of
             && state.phase == RunPhase::Closed
-            && !state.walks.contains_key(&of)
+            && !state.instance(ix).undo_asked
         {
             let left =
                 |t: &UndoTarget| state.walks.values().any(|walk| walk.failed > 0 && walk.targets.contains(t));

@@ -82,7 +82,7 @@ impl Decision<'_> {
         let home = self.state.instance(at.0).home;
         let max = self.entry(home).scope.max_steps;
         if let Some(max) = max.filter(|max| self.state.instance(home).executed >= *max) {
-            let message = format!("the workflow may not execute more than {max} steps");
+            let message = format!("max_steps is {max}, and one more was to be executed");
             return self.break_off(home, Error::new(ErrorClass::NonRetryable, code::MAX_STEPS, message));
         }
         let step = self.step(at);
