@@ -13,13 +13,13 @@ use super::{
     definition::Definition,
     problem::{At, Problem, ProblemCode, Problems},
 };
-use crate::ir::Workflow;
+use crate::{ir::Workflow, limits};
 
 /// The one version there is.
 const VERSION: u32 = 1;
 
 /// What JSON readers allow, less one level for what may be put around it.
-const JSON_DEPTH: usize = 126;
+const JSON_DEPTH: usize = limits::DEFINITION_DEPTH;
 
 /// The levels around a step of a called workflow: all, `calls`, the workflow, its scope and the list.
 const AROUND_A_STEP: usize = 5;
