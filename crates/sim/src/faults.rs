@@ -36,6 +36,7 @@ pub enum Fault {
     CancelAgain,
     HoldByHost,
     StraySignal,
+    SignalFlood,
     NoCapacity,
     /// An undo is done once more, because its end was not recorded.
     RepeatedUndo,
@@ -46,7 +47,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 26] = [
+    pub const ALL: [Fault; 27] = [
         Fault::CrashBeforeAppend,
         Fault::CrashAfterAppend,
         Fault::CrashAfterAcknowledgement,
@@ -68,6 +69,7 @@ impl Fault {
         Fault::CancelAgain,
         Fault::HoldByHost,
         Fault::StraySignal,
+        Fault::SignalFlood,
         Fault::NoCapacity,
         Fault::RepeatedUndo,
         Fault::RetryUndo,
@@ -101,8 +103,10 @@ impl Faults {
                 chances.insert(fault, *rng.pick(&[10, 40, 150]));
             }
         }
-        if let Some(chance) = chances.get_mut(&Fault::BrokenInvariant) {
-            *chance = 2;
+        for rare in [Fault::BrokenInvariant, Fault::SignalFlood] {
+            if let Some(chance) = chances.get_mut(&rare) {
+                *chance = 2;
+            }
         }
         let crashes = rng.small(1, 6);
         Faults { rng, chances, crashes, seen: BTreeMap::new() }

@@ -4,11 +4,14 @@
 //! timing does not matter) and `acceptor` (which histories the rules allow when it does).
 
 pub mod acceptor;
+pub mod agree;
 pub mod compare;
 pub mod coverage;
 pub mod faults;
 pub mod generate;
 pub mod invariants;
+#[cfg(test)]
+mod kit;
 pub mod nonsense;
 pub mod outcome;
 pub mod paths;

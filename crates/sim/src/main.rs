@@ -1,78 +1,192 @@
-//! Runs seeds for a while, and says what occurred.
+//! Simulates runs for a while, says what occurred, and shows how a rule was broken, if one was.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
 use skein_sim::{coverage::Coverage, script, simulate};
 
-fn main() {
-    let mut seconds = 10;
-    let mut first = 1;
-    let mut one = None;
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let value = args.next().and_then(|value| value.parse::<u64>().ok());
-        match (arg.as_str(), value) {
-            ("--seconds", Some(n)) => seconds = n,
-            ("--from", Some(n)) => first = n,
-            ("--seed", Some(n)) => one = Some(n),
-            _ => {
-                eprintln!("usage: skein-sim [--seconds N] [--from SEED] [--seed SEED]");
-                std::process::exit(2);
-            }
+const USAGE: &str = "\
+usage: skein-sim [--seconds N | --runs N] [--from SEED] [--threads N] [--ci]
+       skein-sim --seed SEED
+
+Simulates runs of random workflows in a world with faults, and checks every rule after every event.
+  --seconds N   how long (60 unless --runs is given)
+  --runs N      how many
+  --from SEED   the first seed (1)
+  --threads N   how many at once (one for each core)
+  --ci          fail also when something never occurred that must
+  --seed SEED   one run: its workflow, its events, and what was wrong, made as small as it can be";
+
+fn main() -> ExitCode {
+    match Options::parse(std::env::args().skip(1)) {
+        Ok(Options { seed: Some(seed), .. }) => show(seed),
+        Ok(options) => simulate_all(&options),
+        Err(problem) => {
+            eprintln!("{problem}\n\n{USAGE}");
+            ExitCode::from(2)
         }
     }
-    if let Some(seed) = one {
-        report(seed);
-        return;
-    }
-    let begin = Instant::now();
-    let (mut runs, mut events, mut failed) = (0u64, 0u64, 0u64);
-    let mut coverage = Coverage::default();
-    let mut seed = first;
-    while begin.elapsed() < Duration::from_secs(seconds) {
-        for _ in 0..100 {
-            if std::env::var_os("SIM_TRACE").is_some() {
-                eprintln!("{seed}");
-            }
-            let finished = simulate::run(seed);
-            runs += 1;
-            events += finished.events;
-            coverage.add(&finished.coverage);
-            if let Some(violation) = &finished.violation {
-                failed += 1;
-                if failed <= 15 {
-                    println!("seed {seed}: {violation}");
-                }
-            }
-            seed += 1;
-        }
-    }
-    let took = begin.elapsed().as_secs_f64();
-    println!("{runs} runs, {events} events, {:.0} runs/s, {failed} violations", runs as f64 / took);
-    let (seen, all) = coverage.pairs();
-    println!("{seen} of {all} pairs");
-    println!(
-        "agreed {:?}, races {:?}",
-        coverage.sometimes.get("reference agreed"),
-        coverage.sometimes.get("race")
-    );
-    println!("missing pairs: {:?}", coverage.missing_pairs());
-    println!("missing points: {:?}", coverage.missing_points());
 }
 
-fn report(seed: u64) {
-    let setup = simulate::setup(seed);
-    let plan = setup.plan.clone();
+#[derive(Debug)]
+struct Options {
+    seconds: Option<u64>,
+    runs: Option<u64>,
+    from: u64,
+    threads: u64,
+    ci: bool,
+    seed: Option<u64>,
+}
+
+impl Options {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        let mut options =
+            Options { seconds: None, runs: None, from: 1, threads: cores, ci: false, seed: None };
+        while let Some(arg) = args.next() {
+            if arg == "--ci" {
+                options.ci = true;
+                continue;
+            }
+            let mut number = || {
+                let text = args.next().ok_or(format!("{arg} needs a number"))?;
+                text.parse::<u64>().map_err(|_| format!("{arg} needs a number, not `{text}`"))
+            };
+            match arg.as_str() {
+                "--seconds" => options.seconds = Some(number()?),
+                "--runs" => options.runs = Some(number()?),
+                "--from" => options.from = number()?,
+                "--threads" => options.threads = number()?.max(1),
+                "--seed" => options.seed = Some(number()?),
+                _ => return Err(format!("`{arg}` is not known")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// What all threads have seen together.
+#[derive(Debug, Default)]
+struct Total {
+    runs: u64,
+    events: u64,
+    coverage: Coverage,
+    violations: BTreeMap<u64, String>,
+}
+
+fn simulate_all(options: &Options) -> ExitCode {
+    let begin = Instant::now();
+    let end = begin + Duration::from_secs(options.seconds.unwrap_or(60));
+    let next = AtomicU64::new(options.from);
+    let stop = AtomicBool::new(false);
+    let work = || {
+        let mut total = Total::default();
+        while !stop.load(Ordering::Relaxed) {
+            let first = next.fetch_add(64, Ordering::Relaxed);
+            for seed in first..first + 64 {
+                let over = options.runs.is_some_and(|runs| seed >= options.from + runs);
+                let late = options.runs.is_none() && Instant::now() >= end;
+                if over || late {
+                    return total;
+                }
+                one(seed, &mut total);
+            }
+            stop.store(total.violations.len() >= 10, Ordering::Relaxed);
+        }
+        total
+    };
+    let mut total = Total::default();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(&work)).collect();
+        for thread in threads {
+            let part = thread.join().expect("a simulation does not panic");
+            total.runs += part.runs;
+            total.events += part.events;
+            total.coverage.add(&part.coverage);
+            total.violations.extend(part.violations);
+        }
+    });
+    print(options, &total, begin.elapsed())
+}
+
+fn one(seed: u64, total: &mut Total) {
     let finished = simulate::run(seed);
-    println!("{}", serde_json::to_string_pretty(&plan.definition.root().workflow).unwrap_or_default());
+    total.runs += 1;
+    total.events += finished.events;
+    total.coverage.add(&finished.coverage);
+    let mut violation = finished.violation;
+    if seed.is_multiple_of(64) && violation.is_none() && simulate::run(seed).trace != finished.trace {
+        violation = Some("I11: the same seed gave another history".to_owned());
+    }
+    if let Some(violation) = violation {
+        total.violations.insert(seed, violation);
+    }
+}
+
+fn print(options: &Options, total: &Total, took: Duration) -> ExitCode {
+    let Total { runs, events, coverage, violations } = total;
+    let each = options.threads as f64 * took.as_secs_f64();
+    println!("{runs} runs, {events} events in {:.1} s", took.as_secs_f64());
+    println!(
+        "{:.0} runs and {:.0} events a second on each of {} threads",
+        *runs as f64 / each,
+        *events as f64 / each,
+        options.threads
+    );
+    println!("\nfaults:");
+    for (fault, count) in &coverage.faults {
+        println!("  {count:>9}  {fault:?}");
+    }
+    let (seen, all) = coverage.pairs();
+    println!(
+        "\ntransitions: {seen} of {all} pairs of phase and input ({:.1} %)",
+        100.0 * seen as f64 / all as f64
+    );
+    let agreed = coverage.sometimes.get("reference agreed").copied().unwrap_or(0);
+    let accepted = coverage.sometimes.get("trace accepted").copied().unwrap_or(0);
+    println!("references: {agreed} final views equal, {accepted} traces accepted");
+    let missing: Vec<String> =
+        coverage.missing_pairs().into_iter().chain(coverage.missing_points()).collect();
+    if !missing.is_empty() {
+        println!("\nnever occurred:\n  {}", missing.join("\n  "));
+    }
+    for (seed, violation) in violations.iter().take(10) {
+        println!(
+            "\nseed {seed}: {violation}\n  replay: cargo run --profile sim -p skein-sim -- --seed {seed}"
+        );
+    }
+    println!("\n{} violations", violations.len());
+    if let Some(seed) = violations.keys().next() {
+        println!("\nthe first of them, made small:");
+        show(*seed);
+    }
+    let bad = !violations.is_empty() || (options.ci && !missing.is_empty());
+    ExitCode::from(u8::from(bad))
+}
+
+/// One run, with all that is known of it.
+fn show(seed: u64) -> ExitCode {
+    let plan = simulate::setup(seed).plan;
+    let finished = simulate::run(seed);
+    let frozen = serde_json::to_string_pretty(&plan.definition.frozen()).unwrap_or_default();
+    println!("workflow: {frozen}\nparameters: {}\n\nevents:", plan.parameters);
     for record in finished.rows.iter().flat_map(|row| &row.records) {
         println!("{} {}", record.at.0, serde_json::to_string(&record.event).unwrap_or_default());
     }
-    println!("violation: {:?}", finished.violation);
+    let Some(violation) = finished.violation else {
+        println!("\nno rule was broken");
+        return ExitCode::SUCCESS;
+    };
+    println!("\nbroken: {violation}");
     if let Some((moves, violation)) = script::shrink(&plan, finished.moves) {
-        println!("shrunk to {} moves: {violation}", moves.len());
+        println!("\n{} moves are enough: {violation}", moves.len());
         for each in moves {
             println!("{}", serde_json::to_string(&each).unwrap_or_default());
         }
     }
+    ExitCode::FAILURE
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use skein_core::{
     engine::{
         Actor, AttemptEnd, AttemptId, Cost, Decision, Finding, Input, InstanceIx, Opening, Publication,
-        Report, Role, RunState, Start, StepAt, transitions::Phase,
+        Report, Role, RunPhase, RunState, Start, StepAt, transitions::Phase,
     },
     ids::{RunId, SignalName},
     ir::HoldReason,
@@ -36,7 +36,8 @@ fn report(end: AttemptEnd) -> Report {
 /// Any input, to a run that has not been started.
 pub fn before(rng: &mut Rng) -> Input {
     let at = StepAt(InstanceIx(0), 0);
-    match rng.below(10) {
+    match rng.below(11) {
+        10 => Input::Break { message: "before it began".into() },
         0 => Input::Recover,
         1 => Input::Capacity,
         2 => {
@@ -61,6 +62,13 @@ fn held(step: StepAt) -> Input {
     Input::Hold { step, reason: HoldReason::Quota, until: None, message: "a guess".into() }
 }
 
+/// Phases that a step is in only for a moment, or in few runs; what is said in them has to be tried more often.
+const RARE: [Phase; 5] = [Phase::Summing, Phase::Stopping, Phase::Unwinding, Phase::Undoing, Phase::Stuck];
+
+pub fn is_rare(state: &RunState) -> bool {
+    RARE.iter().any(|phase| state.count(*phase) > 0)
+}
+
 /// The host holds a step that is ready, or another, now and then for a while.
 pub fn hold(state: &RunState, rng: &mut Rng, now: Time) -> Option<Input> {
     let steps = all_steps(state);
@@ -83,9 +91,21 @@ fn all_steps(state: &RunState) -> Vec<StepAt> {
 
 /// Any input about any step. Steps in rare phases are chosen as often as those in common ones.
 pub fn anything(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Input> {
+    if state.phase == RunPhase::Quarantined {
+        let broken = Input::Break { message: "again".into() };
+        return Some(if rng.percent(50) {
+            start()
+        } else if rng.percent(30) {
+            broken
+        } else {
+            before(rng)
+        });
+    }
     let steps = all_steps(state);
     let present: Vec<Phase> = Phase::ALL.into_iter().filter(|phase| state.count(*phase) > 0).collect();
-    let phase = *some(rng, &present)?;
+    let rare: Vec<Phase> = present.iter().copied().filter(|phase| RARE.contains(phase)).collect();
+    let any = rare.is_empty() || rng.percent(40);
+    let phase = *some(rng, if any { &present } else { &rare })?;
     let of: Vec<StepAt> = steps.into_iter().filter(|at| state.step(*at).phase == phase).collect();
     let at = *some(rng, &of)?;
     let more = state.more(at);

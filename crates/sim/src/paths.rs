@@ -119,6 +119,11 @@ impl Paths {
         &self.instances[instance.0 as usize].1
     }
 
+    /// The name of the newest instance.
+    pub fn last(&self) -> &Name {
+        &self.instances[self.instances.len() - 1].1
+    }
+
     pub fn scope(&self, instance: InstanceIx) -> ScopeIx {
         self.instances[instance.0 as usize].0
     }

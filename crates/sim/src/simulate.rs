@@ -1,5 +1,7 @@
 //! One seed, one run: what is drawn, how it is run, and what it is compared with.
 
+use std::cell::RefCell;
+
 use skein_core::plan::{Plan, check};
 
 use crate::{
@@ -14,13 +16,28 @@ use crate::{
 /// How a run is made from a seed.
 pub fn setup(seed: u64) -> Setup {
     let mut rng = Rng::new(seed).fork("setup");
-    let size = if rng.percent(2) { Size::large() } else { Size::small() };
-    let plan = plan(seed, size);
+    let plan = shared_plan(seed / RUNS_PER_PLAN);
     let calm = rng.percent(30);
     let luck = *rng.pick(&[Luck::Calm, Luck::Usual, Luck::Usual, Luck::Rough]);
     let faults = if calm { Faults::none() } else { Faults::chosen(seed) };
     let workers = if calm { 1_000 } else { *rng.pick(&[1, 2, 3, 1_000]) };
     Setup { seed, plan, luck, faults, workers }
+}
+
+/// How many runs, each in a world of its own, are made of one plan: checking a workflow takes longer than running it.
+const RUNS_PER_PLAN: u64 = 4;
+
+/// The plan of this number; the last one is kept.
+fn shared_plan(number: u64) -> Plan {
+    thread_local! { static LAST: RefCell<Option<(u64, Plan)>> = const { RefCell::new(None) } }
+    LAST.with_borrow_mut(|last| match last {
+        Some((known, plan)) if *known == number => plan.clone(),
+        _ => {
+            let mut rng = Rng::new(number).fork("size");
+            let size = if rng.percent(2) { Size::large() } else { Size::small() };
+            last.insert((number, plan(number, size))).1.clone()
+        }
+    })
 }
 
 pub fn plan(seed: u64, size: Size) -> Plan {

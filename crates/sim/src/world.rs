@@ -3,7 +3,7 @@
 //! Owns time and chance. Whatever the world does is a function of the seed, so a run can be had again. What is right
 //! and wrong is not decided here but by [`crate::watch`], which sees every durable event.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use skein_core::{
     engine::{
@@ -12,6 +12,7 @@ use skein_core::{
     },
     ids::RunId,
     ir::Kind,
+    limits,
     plan::Plan,
     time::{Millis, Time},
 };
@@ -538,6 +539,15 @@ impl World {
         }
     }
 
+    /// More signals than are kept for waits to come.
+    fn flood(&mut self) {
+        let Some(name) = self.plan.definition.signals.first().cloned() else { return };
+        for n in 0..=limits::KEPT_SIGNALS {
+            let input = Input::Signal { name: name.clone(), payload: Arc::new(n.into()), to: None };
+            self.say(input, false);
+        }
+    }
+
     /// Nonsense before the run has begun.
     fn misbehave_before(&mut self) {
         if self.faults.strikes(Fault::Nonsense) {
@@ -578,10 +588,14 @@ impl World {
         {
             self.say(input, false);
         }
+        if self.faults.strikes(Fault::SignalFlood) {
+            self.flood();
+        }
         if self.faults.strikes(Fault::BrokenInvariant) {
             self.say(Input::Break { message: "a test".into() }, false);
         }
-        if self.faults.strikes(Fault::Nonsense) {
+        let rare = nonsense::is_rare(self.driver.state()) && self.faults.has(Fault::Nonsense);
+        if self.faults.strikes(Fault::Nonsense) || (rare && self.rng.percent(25)) {
             let input = nonsense::anything(&self.plan, self.driver.state(), self.faults.rng());
             if let Some(input) = input {
                 self.say(input, false);

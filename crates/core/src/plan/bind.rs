@@ -8,7 +8,6 @@ use super::{
     Hash,
     contracts::{is_unknown_parameter, names},
     definition::{Definition, Plan},
-    frozen::depth_is_within,
     problem::{At, Problem, ProblemCode},
 };
 use crate::{
@@ -34,6 +33,10 @@ impl Definition {
         let problems = check(schema, &parameters);
         if !problems.is_empty() {
             return Err(problems);
+        }
+        // In which order they were given means nothing.
+        if let Some(object) = parameters.as_object_mut() {
+            object.sort_keys();
         }
         let hash = Hash::of_json(&(self.hash, &parameters));
         Ok(Plan { definition: self.clone(), parameters: Arc::new(parameters), hash })
@@ -82,4 +85,20 @@ fn wrong_value(error: SchemaError) -> Problem {
         }
         SchemaError::Schema(message) => Problem::new(ProblemCode::BadSchema, At::field("inputs"), message),
     }
+}
+
+/// Whether arrays and objects nest no deeper, found out without recursion.
+fn depth_is_within(value: &Value, most: usize) -> bool {
+    let mut todo = vec![(value, 0)];
+    while let Some((value, depth)) = todo.pop() {
+        if depth > most {
+            return false;
+        }
+        match value {
+            Value::Array(items) => todo.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(fields) => todo.extend(fields.values().map(|field| (field, depth + 1))),
+            _ => {}
+        }
+    }
+    true
 }

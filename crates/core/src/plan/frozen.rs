@@ -5,10 +5,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::{
-    Hash, canonical_json,
+    Hash,
     check::{Checked, check},
     definition::Definition,
     problem::{At, Problem, ProblemCode, Problems},
@@ -20,9 +19,6 @@ const VERSION: u32 = 1;
 
 /// What JSON readers allow, less one level for what may be put around it.
 const JSON_DEPTH: usize = limits::DEFINITION_DEPTH;
-
-/// The levels around a step of a called workflow: all, `calls`, the workflow, its scope and the list.
-const AROUND_A_STEP: usize = 5;
 
 /// A workflow with everything it calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,49 +62,18 @@ fn refused(message: String, hint: Option<&str>) -> Checked {
 }
 
 /// The hash of a workflow with everything it calls. None if it could be written but not read back.
-///
-/// A workflow without its steps is one piece, each step is another, and the hash is the chain of all: as JSON in
-/// memory, a definition at the limits would take hundreds of megabytes.
 pub(super) fn hash(
     root: &Arc<Workflow>,
     called: &BTreeMap<String, Arc<Workflow>>,
     problems: &mut Problems,
 ) -> Option<Hash> {
-    let called = called.iter().map(|(name, workflow)| (Some(name), workflow));
-    let hash = std::iter::once((None, root)).chain(called).try_fold(Hash::ZERO, |hash, (name, workflow)| {
-        let mut scope = workflow.scope.clone();
-        let steps = std::mem::take(&mut scope.steps);
-        let bare = Workflow { scope, ..(**workflow).clone() };
-        let first = piece(hash, &(name, bare), JSON_DEPTH)?;
-        steps.iter().try_fold(first, |hash, step| piece(hash, step, JSON_DEPTH - AROUND_A_STEP))
-    });
-    if hash.is_none() {
-        let message =
-            format!("values, expressions and steps together nest more than {JSON_DEPTH} levels of JSON");
-        let problem = Problem::new(ProblemCode::TooDeep, At::default(), message);
-        problems.push(problem.hint("put the inner steps into a workflow of their own and call it"));
+    let (hash, depth) = Hash::of_json_with_depth(&(VERSION, root, called));
+    if depth <= JSON_DEPTH {
+        return Some(hash);
     }
-    hash
-}
-
-/// The hash with one piece more.
-fn piece<T: Serialize>(hash: Hash, piece: &T, depth: usize) -> Option<Hash> {
-    let value = serde_json::to_value(piece).ok().filter(|value| depth_is_within(value, depth))?;
-    Some(hash.chain(canonical_json(&value).as_bytes()))
-}
-
-/// Whether arrays and objects nest no deeper, found out without recursion.
-pub(super) fn depth_is_within(value: &Value, most: usize) -> bool {
-    let mut todo = vec![(value, 0)];
-    while let Some((value, depth)) = todo.pop() {
-        if depth > most {
-            return false;
-        }
-        match value {
-            Value::Array(items) => todo.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(fields) => todo.extend(fields.values().map(|field| (field, depth + 1))),
-            _ => {}
-        }
-    }
-    true
+    let message =
+        format!("values, expressions and steps together nest more than {JSON_DEPTH} levels of JSON");
+    let problem = Problem::new(ProblemCode::TooDeep, At::default(), message);
+    problems.push(problem.hint("put the inner steps into a workflow of their own and call it"));
+    None
 }

@@ -1,9 +1,8 @@
 //! Content hashes: the name of a thing is what it holds.
 
-use std::fmt;
+use std::{fmt, io};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 
 /// A BLAKE3 hash, shown in hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,10 +15,19 @@ impl Hash {
         Hash(*blake3::hash(bytes).as_bytes())
     }
 
-    /// The hash of what something is as JSON, whatever the order of its keys.
+    /// The hash of what something is as compact JSON.
     pub fn of_json<T: Serialize>(value: &T) -> Hash {
-        let value = serde_json::to_value(value).expect("what is hashed serialises to JSON");
-        Hash::of(canonical_json(&value).as_bytes())
+        Hash::of_json_with_depth(value).0
+    }
+
+    /// The same, and how deep its arrays and objects nest. Never holds the JSON as a whole.
+    pub fn of_json_with_depth<T: Serialize>(value: &T) -> (Hash, usize) {
+        let reader = Reader { hasher: blake3::Hasher::new(), depth: 0, deepest: 0, text: Text::Outside };
+        // The serialiser writes a few bytes at a time, and a hasher likes many.
+        let mut buffered = io::BufWriter::with_capacity(16 * 1024, reader);
+        serde_json::to_writer(&mut buffered, value).expect("what is hashed serialises to JSON");
+        let Ok(reader) = buffered.into_inner() else { unreachable!("a hasher takes everything") };
+        (Hash(*reader.hasher.finalize().as_bytes()), reader.deepest)
     }
 
     /// The hash of this one and what follows it.
@@ -30,41 +38,45 @@ impl Hash {
     }
 }
 
-/// Compact JSON with the keys of every object in order.
-pub fn canonical_json(value: &Value) -> String {
-    let mut text = Vec::new();
-    write(value, &mut text);
-    String::from_utf8(text).expect("JSON is text")
+/// Takes in JSON as it is written.
+struct Reader {
+    hasher: blake3::Hasher,
+    depth: usize,
+    deepest: usize,
+    text: Text,
 }
 
-fn write(value: &Value, text: &mut Vec<u8>) {
-    match value {
-        Value::Object(object) => {
-            let mut entries: Vec<_> = object.iter().collect();
-            entries.sort_unstable_by(|a, b| a.0.cmp(b.0));
-            let mut separator = b'{';
-            for (key, value) in &entries {
-                text.push(std::mem::replace(&mut separator, b','));
-                write_leaf(key, text);
-                text.push(b':');
-                write(value, text);
+/// Where a reader is with regard to quoted text, in which brackets mean nothing.
+#[derive(Clone, Copy, PartialEq)]
+enum Text {
+    Outside,
+    Inside,
+    Escaped,
+}
+
+impl io::Write for Reader {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.hasher.update(bytes);
+        for byte in bytes {
+            match (self.text, byte) {
+                (Text::Outside, b'"') => self.text = Text::Inside,
+                (Text::Outside, b'{' | b'[') => {
+                    self.depth += 1;
+                    self.deepest = self.deepest.max(self.depth);
+                }
+                (Text::Outside, b'}' | b']') => self.depth -= 1,
+                (Text::Inside, b'"') => self.text = Text::Outside,
+                (Text::Inside, b'\\') => self.text = Text::Escaped,
+                (Text::Escaped, _) => self.text = Text::Inside,
+                (Text::Outside | Text::Inside, _) => {}
             }
-            text.extend_from_slice(if entries.is_empty() { b"{}" } else { b"}" });
         }
-        Value::Array(items) => {
-            let mut separator = b'[';
-            for item in items {
-                text.push(std::mem::replace(&mut separator, b','));
-                write(item, text);
-            }
-            text.extend_from_slice(if items.is_empty() { b"[]" } else { b"]" });
-        }
-        leaf => write_leaf(leaf, text),
+        Ok(bytes.len())
     }
-}
 
-fn write_leaf<T: Serialize + ?Sized>(leaf: &T, text: &mut Vec<u8>) {
-    serde_json::to_writer(text, leaf).expect("a leaf serialises to JSON");
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl fmt::Display for Hash {
@@ -99,20 +111,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_keys_does_not_matter_and_the_order_of_items_does() {
-        assert_eq!(
-            Hash::of_json(&json!({"a": 1, "b": {"c": 2, "d": 3}})),
-            Hash::of_json(&json!({"b": {"d": 3, "c": 2}, "a": 1}))
-        );
+    fn a_hash_is_of_what_is_written() {
+        assert_eq!(Hash::of_json(&json!({"a": [1, 2]})), Hash::of(br#"{"a":[1,2]}"#));
         assert_ne!(Hash::of_json(&json!([1, 2])), Hash::of_json(&json!([2, 1])));
     }
 
     #[test]
-    fn canonical_json_is_json_and_empty_things_are_there() {
-        let value = json!({"b": [], "a": {}, "c": [1, 2.5, "x\"y", null, {"z": true, "y": [[]]}]});
-        let text = canonical_json(&value);
-        assert_eq!(text, r#"{"a":{},"b":[],"c":[1,2.5,"x\"y",null,{"y":[[]],"z":true}]}"#);
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+    fn depth_is_counted_outside_of_text() {
+        let depth = |value| Hash::of_json_with_depth(&value).1;
+        assert_eq!(depth(json!(1)), 0);
+        assert_eq!(depth(json!({"a": [[], {"[[[\"[": 1}]})), 3);
+        assert_eq!(depth(json!(["\\", ["]"]])), 2);
     }
 
     #[test]

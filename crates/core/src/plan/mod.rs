@@ -29,7 +29,7 @@ mod types;
 pub use check::{Checked, check};
 pub use definition::{Definition, Next, Place, Plan, ScopeEntry, ScopeIx, WorkflowEntry};
 pub use frozen::Frozen;
-pub use hash::{Hash, canonical_json};
+pub use hash::Hash;
 pub use library::Library;
 pub use path::Path;
 pub use problem::{At, Problem, ProblemCode, Severity};

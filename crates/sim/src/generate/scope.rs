@@ -132,9 +132,9 @@ impl Gen {
         for (i, kind) in skeleton.kinds.iter().enumerate() {
             gives[i] = gives_of(*kind);
         }
-        for i in 0..skeleton.kinds.len() {
+        for (i, before) in before.into_iter().enumerate() {
             let mut readable = around.clone();
-            for j in (0..skeleton.kinds.len()).filter(|j| before[i] >> j & 1 == 1) {
+            for j in (0..skeleton.kinds.len()).filter(|j| before >> j & 1 == 1) {
                 readable.seen.push(Seen { id: pool::id(skeleton.base + j), gives: gives[j] });
                 if let Some(step) = built.get(j)
                     && self.rng.percent(10)

@@ -12,7 +12,7 @@ use skein_core::{
 
 use super::{
     Eval, Fault, Race,
-    frame::{End, Frame, Instance, Log, Visit},
+    frame::{End, Frame, Instance, Log, Stop, Visit},
     undo::again,
 };
 
@@ -22,19 +22,27 @@ enum Try<'a> {
     /// Not to be tried again, whatever the policy.
     Hopeless(Fault),
     Waiting,
-    Cancels(Log<'a>),
+    Stops(Stop, Log<'a>),
 }
 
 /// A visit of a composite: how often each of its parts has begun.
 struct Doing {
     step: u32,
     begun: BTreeMap<Part, u32>,
+    /// Something inside was degraded.
+    degraded: bool,
+}
+
+impl Doing {
+    fn over<'a>(&self, end: End<'a>, tries: u32) -> Visit<'a> {
+        Visit::Ended(End { attempts: tries, yielded: tries > 1, degraded: self.degraded, ..end })
+    }
 }
 
 impl<'a> Eval<'a> {
     pub(super) fn composite(&mut self, frame: &Frame<'_, 'a>, step: u32) -> Result<Visit<'a>, Race> {
         let it = frame.entry(self).step(step);
-        let mut doing = Doing { step, begun: BTreeMap::new() };
+        let mut doing = Doing { step, begun: BTreeMap::new(), degraded: false };
         let mut tries = 0;
         loop {
             frame.inner.borrow_mut().retain(|(holder, _), _| *holder != step);
@@ -47,10 +55,10 @@ impl<'a> Eval<'a> {
             tries += 1;
             let (fault, log) = match done {
                 Try::Waiting => return Ok(Visit::Waiting),
-                Try::Cancels(log) => return Ok(Visit::Cancels(log)),
-                Try::Hopeless(fault) => return Ok(self.over(End::failed(fault), tries)),
+                Try::Stops(why, log) => return Ok(Visit::Stops(why, log)),
+                Try::Hopeless(fault) => return Ok(doing.over(End::failed(fault), tries)),
                 Try::Done(Ok((output, unclear)), inside) => {
-                    return Ok(self.over(End { inside, unclear, ..End::with(output) }, tries));
+                    return Ok(doing.over(End { inside, unclear, ..End::with(output) }, tries));
                 }
                 Try::Done(Err(fault), log) => (fault, log),
             };
@@ -59,17 +67,13 @@ impl<'a> Eval<'a> {
                 return Err(Race("whether to try again depends on a class that is not known"));
             }
             if !fault.class.is_some_and(|class| again(retry, tries, class, fault.code.as_deref())) {
-                return Ok(self.over(End { inside: log, ..End::failed(fault) }, tries));
+                return Ok(doing.over(End { inside: log, ..End::failed(fault) }, tries));
             }
             let walked = self.walk(None, &log, UndoFailure::GoOn)?;
             if walked.failed {
                 return Err(Race("what follows when a try cannot be undone"));
             }
         }
-    }
-
-    fn over(&self, end: End<'a>, tries: u32) -> Visit<'a> {
-        Visit::Ended(End { attempts: tries, yielded: tries > 1, ..end })
     }
 
     /// A new instance inside the step.
@@ -98,6 +102,7 @@ impl<'a> Eval<'a> {
         inner.item = item;
         inner.concurrent.set(frame.concurrent.get() || company);
         let instance = self.instance(&inner)?;
+        doing.degraded |= matches!(instance, Instance::Ended { degraded: true, .. });
         let record = inner.close(self, matches!(instance, Instance::Waiting));
         if !matches!(it.kind, Kind::Each(_)) {
             frame.inner.borrow_mut().insert((doing.step, which), record);
@@ -117,7 +122,7 @@ impl<'a> Eval<'a> {
         for (i, lane) in (0..).zip(&parallel.lanes) {
             match self.enter(frame, doing, Part::Lane(i), None, company)? {
                 Instance::Waiting => waits = true,
-                Instance::Cancels(_) => return Err(Race("a cancel meets other lanes")),
+                Instance::Stops(..) => return Err(Race("a cancel meets other lanes")),
                 Instance::Ended { result: Err(_), .. } if company => return Err(Race("a lane fails")),
                 Instance::Ended { result: Err(fault), log, .. } => return Ok(Try::Done(Err(fault), log)),
                 Instance::Ended { result: Ok(value), log, unclear, .. } => {
@@ -150,10 +155,10 @@ impl<'a> Eval<'a> {
                 }
                 Instance::Waiting if !company => return Ok(Try::Waiting),
                 Instance::Waiting => done.waits = true,
-                Instance::Cancels(_) if company => return Err(Race("a cancel meets other items")),
-                Instance::Cancels(log) => {
+                Instance::Stops(..) if company => return Err(Race("a cancel meets other items")),
+                Instance::Stops(why, log) => {
                     done.logs.push(log);
-                    return Ok(Try::Cancels(Log::InOrder(done.logs)));
+                    return Ok(Try::Stops(why, Log::InOrder(done.logs)));
                 }
                 Instance::Ended { result, log, unclear, .. } => {
                     let failed = result.is_err();
@@ -194,9 +199,9 @@ impl<'a> Eval<'a> {
             passes += 1;
             match self.enter(frame, doing, Part::Pass(passes), None, false)? {
                 Instance::Waiting => return Ok(Try::Waiting),
-                Instance::Cancels(log) => {
+                Instance::Stops(why, log) => {
                     logs.push(log);
-                    return Ok(Try::Cancels(Log::InOrder(logs)));
+                    return Ok(Try::Stops(why, Log::InOrder(logs)));
                 }
                 Instance::Ended { result, log, unclear, .. } => {
                     logs.push(log);
@@ -227,6 +232,7 @@ impl<'a> Eval<'a> {
         let name = frame.name.inner(it.id.as_str(), visit, Part::Call, "", *again);
         let accompanied = frame.home.accompanied || frame.concurrent.get();
         let Some(whole) = self.workflow(called, input, name, accompanied)? else { return Ok(Try::Waiting) };
+        doing.degraded |= whole.degraded;
         let result = match whole.status {
             RunStatus::Succeeded => Ok((whole.output, whole.unclear)),
             RunStatus::UndoFailed => return Err(Race("what a call gives that could not undo itself")),

@@ -130,8 +130,23 @@ pub enum Visit<'a> {
     Ended(End<'a>),
     /// It waits, and nobody will answer.
     Waiting,
-    /// It cancels its workflow. What was completed inside it before.
-    Cancels(Log<'a>),
+    /// It stops its workflow. What was completed inside it before.
+    Stops(Stop, Log<'a>),
+}
+
+/// Why something inside stops the workflow around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    Cancel,
+    /// One step too many.
+    Limit,
+}
+
+/// What arrival comes to.
+pub enum Arrival<'a> {
+    Ready,
+    Over(Box<End<'a>>),
+    TooMany,
 }
 
 /// The end of a visit.
@@ -148,6 +163,8 @@ pub struct End<'a> {
     pub spent: Cost,
     /// It gave its slot back on the way.
     pub yielded: bool,
+    /// Something inside it succeeded and says that something failed.
+    pub degraded: bool,
 }
 
 impl<'a> End<'a> {
@@ -162,6 +179,7 @@ impl<'a> End<'a> {
             attempts: 0,
             spent: Cost::default(),
             yielded: false,
+            degraded: false,
         }
     }
 
@@ -185,7 +203,7 @@ pub enum Instance<'a> {
         unclear: bool,
     },
     Waiting,
-    Cancels(Log<'a>),
+    Stops(Stop, Log<'a>),
 }
 
 impl<'f, 'a> Frame<'f, 'a> {
@@ -296,8 +314,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn add(&mut self, ending: &Ending, effect: Effect, in_order: bool) {
+    pub fn add(&mut self, end: &End<'_>, effect: Effect, in_order: bool) {
+        let ending = &end.ending;
         self.worst = self.worst.max(effect.verdict);
+        if end.degraded {
+            self.worst = self.worst.max(Verdict::Degraded);
+        }
         if effect.verdict != Verdict::Failed {
             return;
         }

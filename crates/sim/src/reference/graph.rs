@@ -8,7 +8,7 @@ use skein_core::ir::{Kind, StepStatus, Then};
 
 use super::{
     Ending, Eval, Fault, Race,
-    frame::{End, Frame, Instance, Log, Tally, Visit, halts},
+    frame::{Arrival, End, Frame, Instance, Log, Stop, Tally, Visit, halts},
 };
 
 /// The evaluation of one graph instance.
@@ -20,6 +20,9 @@ struct Graph<'a> {
     /// Whether each step that ended satisfies.
     ended: Vec<Option<bool>>,
     arrived: Vec<bool>,
+    /// The place of each among the ends, and of the last end that each waited for; none waited for is 0.
+    order: Vec<usize>,
+    since: Vec<usize>,
     waiting: bool,
     tally: Tally,
     log: Vec<(u32, Log<'a>)>,
@@ -38,6 +41,13 @@ impl Graph<'_> {
         (0..self.steps()).all(|other| self.related(step, other))
     }
 
+    /// Whether one that was ready before this step is declared after it. Who gets a slot that the end of what this
+    /// step waited for made free is left open.
+    fn overtakes(&self, step: u32) -> bool {
+        let since = self.since[step as usize];
+        (0..self.ended.len()).any(|i| self.arrived[i] && self.ended[i].is_none() && self.since[i] < since)
+    }
+
     /// Whether something that is not related to this step is still to come or at work.
     fn others_open(&self, step: u32) -> bool {
         (0..self.steps()).any(|other| !self.related(step, other) && self.ended[other as usize].is_none())
@@ -54,11 +64,17 @@ impl<'a> Eval<'a> {
             in_order: false,
             ended: vec![None; count],
             arrived: vec![false; count],
+            order: vec![0; count],
+            since: vec![0; count],
             waiting: false,
             tally: Tally::default(),
             log: Vec::new(),
         };
-        let unslotted = |step: u32| matches!(entry.step(step).kind, Kind::Gate(_) | Kind::Wait(_));
+        // These do something on arrival, whoever is at work.
+        let unslotted = |step: u32| {
+            let step = entry.step(step);
+            matches!(step.kind, Kind::Gate(_) | Kind::Wait(_)) || step.policy.approval.is_some()
+        };
         graph.in_order = (0..graph.steps())
             .all(|step| graph.alone(step) || (entry.scope.concurrency == Some(1) && !unslotted(step)));
         loop {
@@ -72,6 +88,7 @@ impl<'a> Eval<'a> {
                     && frame.steps.borrow()[i].status != StepStatus::Waiting
             });
             let Some(step) = ready else { break };
+            graph.in_order &= !graph.overtakes(step);
             if let Some(stopped) = self.one(frame, &mut graph, step)? {
                 return Ok(stopped);
             }
@@ -106,11 +123,15 @@ impl<'a> Eval<'a> {
                 } else if depends.iter().all(|d| graph.ended[*d as usize] == Some(true)) {
                     any = true;
                     graph.arrived[i] = true;
+                    graph.since[i] = depends.iter().map(|d| graph.order[*d as usize]).max().unwrap_or(0);
                     let alone = graph.alone(step);
-                    if let Some(end) = self.arrive(frame, step, alone)?
-                        && let Some(stopped) = self.note(frame, graph, step, end, true)?
-                    {
-                        return Ok(Some(stopped));
+                    let stopped = match self.arrive(frame, step, alone)? {
+                        Arrival::Ready => None,
+                        Arrival::Over(end) => self.note(frame, graph, step, *end, true)?,
+                        Arrival::TooMany => Some(Instance::Stops(Stop::Limit, order(graph))),
+                    };
+                    if stopped.is_some() {
+                        return Ok(stopped);
                     }
                 }
             }
@@ -148,14 +169,14 @@ impl<'a> Eval<'a> {
                 frame.set(step, StepStatus::Waiting, None);
                 Ok(None)
             }
-            Visit::Cancels(inside) => {
+            Visit::Stops(why, inside) => {
                 if frame.concurrent.get() || graph.waiting || (graph.others_open(step) && !graph.in_order) {
                     return Err(Race("a cancel meets others at work"));
                 }
                 frame.set(step, StepStatus::Cancelled, None);
                 graph.log.push((step, inside));
                 unstarted(frame, graph);
-                Ok(Some(Instance::Cancels(order(graph))))
+                Ok(Some(Instance::Stops(why, order(graph))))
             }
         }
     }
@@ -171,8 +192,9 @@ impl<'a> Eval<'a> {
     ) -> Result<Option<Instance<'a>>, Race> {
         let (effect, log) = self.settle(frame, step, &mut end)?;
         graph.ended[step as usize] = Some(effect.satisfies);
+        graph.order[step as usize] = graph.ended.iter().flatten().count();
         graph.log.push((step, log));
-        graph.tally.add(&end.ending, effect, graph.in_order);
+        graph.tally.add(&end, effect, graph.in_order);
         if !halts(effect) {
             return Ok(None);
         }

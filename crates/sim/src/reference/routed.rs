@@ -8,7 +8,7 @@ use skein_core::{
 
 use super::{
     Ending, Eval, Fault, Race,
-    frame::{End, Frame, Instance, Log, Tally, Visit, halts},
+    frame::{Arrival, End, Frame, Instance, Log, Stop, Tally, Visit, halts},
 };
 
 impl<'a> Eval<'a> {
@@ -20,8 +20,9 @@ impl<'a> Eval<'a> {
         let mut last = (Value::Null, false);
         while let Next::Step(step) = cursor {
             let visit = match self.arrive(frame, step, true)? {
-                Some(end) => Visit::Ended(end),
-                None => self.perform(frame, step)?,
+                Arrival::Over(end) => Visit::Ended(*end),
+                Arrival::Ready => self.perform(frame, step)?,
+                Arrival::TooMany => return Ok(Instance::Stops(Stop::Limit, Log::InOrder(log))),
             };
             let mut end = match visit {
                 Visit::Ended(end) => end,
@@ -29,15 +30,15 @@ impl<'a> Eval<'a> {
                     frame.set(step, StepStatus::Waiting, None);
                     return Ok(Instance::Waiting);
                 }
-                Visit::Cancels(inside) => {
+                Visit::Stops(why, inside) => {
                     frame.set(step, StepStatus::Cancelled, None);
                     log.push(inside);
-                    return Ok(Instance::Cancels(Log::InOrder(log)));
+                    return Ok(Instance::Stops(why, Log::InOrder(log)));
                 }
             };
             let (effect, completed) = self.settle(frame, step, &mut end)?;
             log.push(completed);
-            tally.add(&end.ending, effect, true);
+            tally.add(&end, effect, true);
             if halts(effect) {
                 let result = Err(tally.first.unwrap_or_else(Fault::unknown));
                 let halted = Some((step, effect.then == Then::Undo));

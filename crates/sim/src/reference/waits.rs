@@ -8,7 +8,7 @@ use skein_core::{
 
 use super::{
     Ending, Eval, Fault, Race,
-    frame::{End, Frame, Log, Visit},
+    frame::{End, Frame, Log, Stop, Visit},
 };
 use crate::outcome::{Asked, actor};
 
@@ -83,7 +83,7 @@ impl<'a> Eval<'a> {
             GateTimeout::Expire => Visit::Ended(timed_out()),
             GateTimeout::Reject => late(Decision::Reject),
             GateTimeout::Approve => late(Decision::Approve),
-            GateTimeout::Cancel | GateTimeout::Escalate { .. } => Visit::Cancels(Log::empty()),
+            GateTimeout::Cancel | GateTimeout::Escalate { .. } => Visit::Stops(Stop::Cancel, Log::empty()),
             GateTimeout::Go(target) => {
                 let end = End::with(Value::Null);
                 Visit::Ended(End { route: Some(entry.target(target)), unclear: true, ..end })
@@ -103,7 +103,7 @@ impl<'a> Eval<'a> {
         let nothing = || End::with(json!({"eventName": null, "eventPayload": null}));
         Ok(match &wait.on_timeout {
             WaitTimeout::Expire => Visit::Ended(timed_out()),
-            WaitTimeout::Cancel => Visit::Cancels(Log::empty()),
+            WaitTimeout::Cancel => Visit::Stops(Stop::Cancel, Log::empty()),
             WaitTimeout::Continue => Visit::Ended(nothing()),
             WaitTimeout::Go(target) => {
                 Visit::Ended(End { route: Some(frame.entry(self).target(target)), ..nothing() })

@@ -8,7 +8,7 @@ use skein_core::{
 
 use super::{
     Ending, Eval, Expected, Fault, NEVER_DUE, Race,
-    frame::{Completed, End, Frame, Home, Instance, Log, Tally, Visit, effect_of},
+    frame::{Arrival, Completed, End, Frame, Home, Instance, Log, Stop, Tally, Visit, effect_of},
 };
 use crate::paths::Name;
 
@@ -27,12 +27,22 @@ impl<'a> Eval<'a> {
         let root = self.definition.root();
         let whole = self.workflow(root, input, Name::default(), false)?;
         let (status, output, degraded) = match whole {
+            None if self.has_timeouts() => return Err(Race("what waits for ever runs out of time")),
             None => (RunStatus::Waiting, Value::Null, false),
             Some(whole) if whole.unclear => (whole.status, super::ANYTHING.into(), whole.degraded),
             Some(whole) => (whole.status, whole.output, whole.degraded),
         };
         let (steps, undone) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.undone));
         Ok(Expected { status, output, degraded, steps, undone })
+    }
+
+    /// Even a time that no run takes passes when one waits for ever.
+    fn has_timeouts(&self) -> bool {
+        let of_step = |step: &std::sync::Arc<skein_core::ir::Step>| {
+            step.policy.timeout_per == skein_core::ir::Per::Step && step.policy.timeout.is_some()
+        };
+        let mut scopes = self.definition.scopes.iter();
+        scopes.any(|entry| entry.scope.timeout.is_some() || entry.scope.steps.iter().any(of_step))
     }
 
     /// Runs a workflow to its end, undo included. None: it waits for ever.
@@ -56,9 +66,9 @@ impl<'a> Eval<'a> {
                 frame.close(self, true);
                 Ok(None)
             }
-            Instance::Cancels(log) => {
+            Instance::Stops(why, log) => {
                 frame.close(self, false);
-                self.cancelled(entry, &log).map(Some)
+                self.stopped(entry, why, &log).map(Some)
             }
             Instance::Ended { result, degraded, log, halted, unclear } => {
                 frame.close(self, false);
@@ -76,15 +86,27 @@ impl<'a> Eval<'a> {
         }
     }
 
-    fn cancelled(&mut self, entry: &WorkflowEntry, log: &Log<'a>) -> Result<Whole, Race> {
-        let mut status = RunStatus::Cancelled;
-        if entry.workflow.scope.undo.on_cancel {
-            let walked = self.walk(None, log, entry.workflow.scope.undo.if_one_fails)?;
+    fn stopped(&mut self, entry: &WorkflowEntry, why: Stop, log: &Log<'a>) -> Result<Whole, Race> {
+        let policy = &entry.workflow.scope.undo;
+        let (mut status, undoes, fault) = match why {
+            Stop::Cancel => {
+                let fault = Fault::of(ErrorClass::NonRetryable, "cancelled");
+                (RunStatus::Cancelled, policy.on_cancel, fault)
+            }
+            // The rules give it a code and no class.
+            Stop::Limit => {
+                let fault = Fault { class: None, code: Some("max_steps".to_owned()) };
+                (RunStatus::Failed, policy.on_timeout, fault)
+            }
+        };
+        if undoes {
+            let walked = self.walk(None, log, policy.if_one_fails)?;
             if walked.failed {
                 status = RunStatus::UndoFailed;
+            } else if walked.undone > 0 && why == Stop::Limit {
+                status = RunStatus::Undone;
             }
         }
-        let fault = Fault::of(ErrorClass::NonRetryable, "cancelled");
         Ok(Whole { status, output: Value::Null, fault, degraded: false, unclear: false })
     }
 
@@ -139,7 +161,7 @@ impl<'a> Eval<'a> {
             _ if scope.outputs.check(&output).is_err() => Err(Fault::validation("output_invalid")),
             _ => Ok(output),
         };
-        let degraded = tally.worst == Verdict::Degraded;
+        let degraded = tally.worst == Verdict::Degraded && result.is_ok();
         Ok(Instance::Ended { result, degraded, log, halted: None, unclear })
     }
 
@@ -149,32 +171,30 @@ impl<'a> Eval<'a> {
         frame: &Frame<'_, 'a>,
         step: u32,
         alone: bool,
-    ) -> Result<Option<End<'a>>, Race> {
+    ) -> Result<Arrival<'a>, Race> {
+        let home = frame.home;
+        if home.entry.workflow.scope.max_steps.is_some_and(|max| home.executed.get() >= max) {
+            if frame.concurrent.get() || !alone {
+                return Err(Race("which of several steps is one too many"));
+            }
+            return Ok(Arrival::TooMany);
+        }
         {
             let known = &mut frame.steps.borrow_mut()[step as usize];
             known.visits += 1;
             known.at_work = true;
         }
-        let home = frame.home;
-        if home.entry.workflow.scope.max_steps.is_some_and(|max| home.executed.get() >= max) {
-            return Err(Race("the workflow executes too many steps"));
-        }
         let entry = frame.entry(self);
-        if let Some(when) = &entry.step(step).when {
-            match self.test(frame, when)? {
-                Ok(true) => {}
-                Ok(false) => {
-                    home.executed.set(home.executed.get() + 1);
-                    return Ok(Some(End::of(Ending::SkippedByCondition)));
-                }
-                Err(_) => {
-                    home.executed.set(home.executed.get() + 1);
-                    return Ok(Some(End::failed(Fault::validation("condition"))));
-                }
-            }
-        }
+        let tested = match &entry.step(step).when {
+            Some(when) => self.test(frame, when)?,
+            None => Ok(true),
+        };
         home.executed.set(home.executed.get() + 1);
-        Ok(None)
+        Ok(match tested {
+            Ok(true) => Arrival::Ready,
+            Ok(false) => Arrival::Over(Box::new(End::of(Ending::SkippedByCondition))),
+            Err(_) => Arrival::Over(Box::new(End::failed(Fault::validation("condition")))),
+        })
     }
 
     /// What a step does once it has arrived.

@@ -51,7 +51,7 @@ enum Then<'a> {
     Main,
     Check,
     Summary,
-    Over(Visit<'a>),
+    Over(Box<Visit<'a>>),
 }
 
 impl<'a> Eval<'a> {
@@ -100,12 +100,12 @@ impl<'a> Eval<'a> {
                     doing.over(End::with(output))
                 }
                 Then::Over(visit) => {
-                    if !matches!(visit, Visit::Ended(_)) {
+                    if !matches!(*visit, Visit::Ended(_)) {
                         let known = &mut frame.steps.borrow_mut()[step as usize];
                         known.attempts += doing.started;
                         known.iterations = doing.iteration;
                     }
-                    return Ok(visit);
+                    return Ok(*visit);
                 }
             };
         }
@@ -123,7 +123,7 @@ impl<'a> Eval<'a> {
         match self.hold(frame, doing.step, doing.openings, timed) {
             Hold::Released => then,
             Hold::Rejected => doing.over(End::of(Ending::Rejected)),
-            Hold::ForEver => Then::Over(Visit::Waiting),
+            Hold::ForEver => Then::Over(Box::new(Visit::Waiting)),
         }
     }
 
@@ -239,14 +239,14 @@ impl<'a> Eval<'a> {
         doing.undecided = 0;
         match finding {
             Finding::Complete => Ok(doing.complete()),
-            Finding::Blocked => {
-                // An iteration follows if it is released; what that does is looked at only then.
-                match self.held(frame, doing, false, Then::Main) {
-                    Then::Main => doing.incomplete(reasons, fingerprints),
-                    over => Ok(over),
-                }
+            // Without a next iteration there is nothing to be released for.
+            Finding::Blocked if !doing.is_last() => match self.held(frame, doing, false, Then::Main) {
+                Then::Main => Ok(doing.iterate()),
+                over => Ok(over),
+            },
+            Finding::Incomplete | Finding::Undecided | Finding::Blocked => {
+                doing.incomplete(reasons, fingerprints)
             }
-            Finding::Incomplete | Finding::Undecided => doing.incomplete(reasons, fingerprints),
         }
     }
 
@@ -307,13 +307,9 @@ fn is_spent(budget: &Budget, spent: Cost) -> bool {
 
 impl<'a> Doing<'a> {
     fn over(&self, end: End<'a>) -> Then<'a> {
-        Then::Over(Visit::Ended(End {
-            iterations: self.iteration,
-            attempts: self.started,
-            spent: self.spent,
-            yielded: self.yielded,
-            ..end
-        }))
+        let (iterations, attempts) = (self.iteration, self.started);
+        let end = End { iterations, attempts, spent: self.spent, yielded: self.yielded, ..end };
+        Then::Over(Box::new(Visit::Ended(end)))
     }
 
     fn failed(&self, fault: Fault) -> Then<'a> {
@@ -333,9 +329,13 @@ impl<'a> Doing<'a> {
         if let Some(convergence) = convergence
             && self.stall.counts(convergence, reasons, fingerprints)?
         {
-            return Ok(self.over(End::of(Ending::Exhausted)));
+            return Ok(self.over(unfinished(Ending::Exhausted)));
         }
         Ok(self.iterate())
+    }
+
+    fn is_last(&self) -> bool {
+        self.work.check.as_ref().is_none_or(|check| self.iteration >= check.max_iterations)
     }
 
     /// The next iteration, or the end after the last.
@@ -343,10 +343,9 @@ impl<'a> Doing<'a> {
         let Some(check) = &self.work.check else { return self.failed(Fault::unknown()) };
         if self.iteration >= check.max_iterations {
             if check.incomplete_is_an_end {
-                // Whether the output of work that is not complete counts is left open.
-                return self.over(End { unclear: true, ..End::of(Ending::Incomplete) });
+                return self.over(unfinished(Ending::Incomplete));
             }
-            return self.over(End::of(Ending::Exhausted));
+            return self.over(unfinished(Ending::Exhausted));
         }
         self.iteration += 1;
         self.attempts = (0, 0);
@@ -356,6 +355,11 @@ impl<'a> Doing<'a> {
         self.yielded |= !self.policy.keeps_slot;
         Then::Main
     }
+}
+
+/// Whether the output of work that is not complete counts is left open.
+fn unfinished<'a>(ending: Ending) -> End<'a> {
+    End { unclear: true, ..End::of(ending) }
 }
 
 impl Stall {

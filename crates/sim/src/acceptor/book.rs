@@ -1,0 +1,250 @@
+//! What is noted of a run: instances, steps, openings and walks, as plain data.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use skein_core::{
+    engine::{
+        AttemptEnd, AttemptId, Cost, Decision, Error, Halt, InstanceEnd, InstanceIx, Opening, Outcome, Part,
+        Role, Route, StepAt, Stop, UndoTarget,
+    },
+    ir::{Effect, ErrorClass, HoldReason, Verdict},
+    plan::ScopeIx,
+    time::Time,
+};
+
+/// An instance.
+#[derive(Debug)]
+pub struct Inst {
+    pub scope: ScopeIx,
+    pub parent: Option<StepAt>,
+    pub part: Option<Part>,
+    /// The instance of the workflow that it belongs to.
+    pub home: InstanceIx,
+    pub item: Option<(Value, u32)>,
+    pub deadline: Option<Time>,
+    pub halts: Vec<Halt>,
+    pub undo_asked: bool,
+    /// A step ended with an effect that halts it; nothing may start before that is said.
+    pub must_halt: Option<u32>,
+    pub began_undo: bool,
+    pub ended: Option<InstanceEnd>,
+    pub steps: Vec<St>,
+    /// In a routed scope, where the cursor is.
+    pub cursor: Option<Route>,
+    pub last_output: Value,
+    /// The worst verdict of its steps so far.
+    pub worst: Verdict,
+    /// When it ended, in events.
+    pub ended_as: u64,
+    /// Only in a home.
+    pub input: Value,
+    pub env: Value,
+    pub executed: u32,
+}
+
+/// Where a visit of a step is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum At {
+    /// It has not arrived.
+    Pending,
+    /// It may start, or go on.
+    Ready,
+    /// An attempt is in flight.
+    Working,
+    /// An attempt ended, and what follows has not been said.
+    Between,
+    Retrying(Time),
+    Held(Opening),
+    Open(Opening),
+    /// A composite, inside.
+    Inside,
+    Over,
+}
+
+/// A step of an instance.
+#[derive(Debug)]
+pub struct St {
+    pub at: At,
+    pub visit: u32,
+    pub slot: bool,
+    pub live: Option<AttemptId>,
+    pub stop: Option<Stop>,
+    /// Attempts of this iteration by role.
+    pub numbers: BTreeMap<Role, u32>,
+    pub role: Role,
+    pub iteration: u32,
+    pub tries: u32,
+    pub retries: u32,
+    pub interruptions: u32,
+    pub undecided: u32,
+    pub stall: (Option<Vec<String>>, u32, u32),
+    pub approved: bool,
+    pub waived: bool,
+    pub given: bool,
+    pub deadline: Option<Time>,
+    pub overdue: bool,
+    /// What may follow the attempt or the hold that just ended.
+    pub may: Vec<May>,
+    pub result: Value,
+    /// The last finding was that a person is needed.
+    pub blocked: bool,
+    pub decided: Option<(Decision, String, Option<String>)>,
+    pub signal: Option<(Value, Value)>,
+    pub items: Option<Value>,
+    /// The instances of the present try of a composite.
+    pub children: Vec<InstanceIx>,
+    pub outcome: Option<Outcome>,
+    pub effect: Option<Effect>,
+    pub output: Value,
+    pub error: Option<Error>,
+    pub spent: Cost,
+    pub completed: Vec<Completed>,
+    /// It was cut off while an attempt was in flight.
+    pub cut_off: bool,
+}
+
+/// A visit that succeeded, and its place among all that did.
+#[derive(Debug, Clone)]
+pub struct Completed {
+    pub visit: u32,
+    pub order: u64,
+    pub undone: bool,
+}
+
+/// Something that may follow.
+#[derive(Debug, Clone, PartialEq)]
+pub enum May {
+    Retry { class: ErrorClass, not_before: Option<Time> },
+    Hold { reason: HoldReason, until: Option<Time> },
+    GoOn { role: Role, iteration: u32 },
+    End(Outcome),
+}
+
+/// Something that waits for an answer.
+#[derive(Debug)]
+pub struct Open {
+    pub number: Opening,
+    pub at: StepAt,
+    pub what: OpenKind,
+    /// What a hold goes on with.
+    pub next: Option<(Role, u32)>,
+    pub deadline: Option<Time>,
+    pub escalated: bool,
+    pub closed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenKind {
+    Gate,
+    Wait,
+    Hold(HoldReason),
+}
+
+/// A walk over what is undone.
+#[derive(Debug)]
+pub struct WalkBook {
+    pub targets: Vec<UndoTarget>,
+    /// How many of them are behind it.
+    pub done: usize,
+    pub failed: bool,
+    pub attempts: u32,
+    pub tries: u32,
+    pub interruptions: u32,
+    pub live: Option<AttemptId>,
+    pub last: Option<AttemptEnd>,
+    pub due: Option<Time>,
+    pub over: bool,
+}
+
+impl St {
+    pub fn new() -> St {
+        St {
+            at: At::Pending,
+            visit: 0,
+            slot: false,
+            live: None,
+            stop: None,
+            numbers: BTreeMap::new(),
+            role: Role::Main,
+            iteration: 1,
+            tries: 0,
+            retries: 0,
+            interruptions: 0,
+            undecided: 0,
+            stall: (None, 0, 1),
+            approved: false,
+            waived: false,
+            given: false,
+            deadline: None,
+            overdue: false,
+            may: Vec::new(),
+            result: Value::Null,
+            blocked: false,
+            decided: None,
+            signal: None,
+            items: None,
+            children: Vec::new(),
+            outcome: None,
+            effect: None,
+            output: Value::Null,
+            error: None,
+            spent: Cost::default(),
+            completed: Vec::new(),
+            cut_off: false,
+        }
+    }
+
+    /// A new visit; what earlier ones left for readers stays.
+    pub fn arrive(&mut self) {
+        let kept = St::new();
+        let before = std::mem::replace(self, kept);
+        self.visit = before.visit + 1;
+        self.at = At::Ready;
+        self.outcome = before.outcome;
+        self.effect = before.effect;
+        self.output = before.output;
+        self.spent = before.spent;
+        self.completed = before.completed;
+        self.children = Vec::new();
+    }
+
+    pub fn is_live(&self) -> bool {
+        !matches!(self.at, At::Pending | At::Over)
+    }
+
+    /// It is ready, or was, and has not done anything.
+    pub fn is_unstarted(&self) -> bool {
+        self.at == At::Pending || (self.at == At::Ready && !self.given && self.children.is_empty())
+    }
+}
+
+impl Inst {
+    pub fn new(scope: ScopeIx, home: InstanceIx, steps: usize) -> Inst {
+        Inst {
+            scope,
+            parent: None,
+            part: None,
+            home,
+            item: None,
+            deadline: None,
+            halts: Vec::new(),
+            undo_asked: false,
+            must_halt: None,
+            began_undo: false,
+            ended: None,
+            steps: (0..steps).map(|_| St::new()).collect(),
+            cursor: None,
+            last_output: Value::Null,
+            worst: Verdict::Clean,
+            ended_as: 0,
+            input: Value::Null,
+            env: Value::Null,
+            executed: 0,
+        }
+    }
+
+    pub fn is_halted(&self) -> bool {
+        !self.halts.is_empty()
+    }
+}

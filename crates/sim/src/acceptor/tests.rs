@@ -1,0 +1,148 @@
+//! Histories that the rules allow, and the same ones with one thing changed.
+
+mod plain;
+mod wider;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{
+        AttemptEnd, AttemptId, Cost, Error, Event, Given, InstanceIx, Mode, Onward, Outcome, Role, Route,
+        Start, StepAt,
+    },
+    ids::RunId,
+    ir::{Effect, ErrorClass, RunStatus},
+    plan::Plan,
+    time::Time,
+};
+
+use super::Acceptor;
+use crate::kit::*;
+
+/// A history as it is written down: each event and its time.
+pub type History = Vec<(Time, Event)>;
+
+/// Writes a history. Time passes only when it is told to.
+pub struct Pen {
+    plan: Plan,
+    now: Time,
+    history: History,
+}
+
+pub fn at(instance: u32, step: u32) -> StepAt {
+    StepAt(InstanceIx(instance), step)
+}
+
+pub fn attempt(at: StepAt, iteration: u32, role: Role, attempt: u32) -> AttemptId {
+    AttemptId { at, visit: 1, iteration, role, attempt }
+}
+
+pub fn error(class: ErrorClass) -> Error {
+    Error { class, code: None, message: "no".into(), origin: None }
+}
+
+impl Pen {
+    pub fn new(plan: Plan) -> Pen {
+        let start = Start { run: RunId::new("r").unwrap(), retry_of: None, attempt: 1, context: Value::Null };
+        let started = Event::RunStarted {
+            start: Box::new(start),
+            plan: plan.hash,
+            parameters: plan.parameters.clone(),
+            env: Arc::new(Value::Null),
+            deadline: None,
+            publish: Vec::new(),
+        };
+        let mut pen = Pen { plan, now: START, history: Vec::new() };
+        pen.put(started);
+        pen
+    }
+
+    pub fn put(&mut self, event: Event) {
+        self.history.push((self.now, event));
+    }
+
+    pub fn pass(&mut self, millis: i64) {
+        self.now = Time(self.now.0 + millis);
+    }
+
+    pub fn starts(&mut self, id: AttemptId) {
+        let first = id.attempt == 1 && id.iteration == 1 && id.role == Role::Main;
+        let given = first.then(|| Arc::new(Given { inputs: json!({}), texts: Vec::new() }));
+        let mode = if first { Mode::Fresh } else { Mode::Again };
+        self.put(Event::AttemptStarted { attempt: id, mode, given, deadline: None });
+    }
+
+    pub fn ends(&mut self, id: AttemptId, end: AttemptEnd) {
+        self.put(Event::AttemptEnded { attempt: id, end, cost: Cost::default() });
+    }
+
+    pub fn goes_on(&mut self, at: StepAt, role: Role, iteration: u32) {
+        self.put(Event::StepGoesOn { at, next: Onward { role, iteration, mode: Mode::Fresh, stage: 1 } });
+    }
+
+    pub fn ended(
+        &mut self,
+        at: StepAt,
+        outcome: Outcome,
+        output: Value,
+        effect: Effect,
+        route: Option<Route>,
+    ) {
+        let error = match outcome {
+            Outcome::Failed(class) => Some(error(class)),
+            _ => None,
+        };
+        self.put(Event::StepEnded {
+            at,
+            outcome,
+            output: Arc::new(output),
+            summary: None,
+            error,
+            effect,
+            route,
+        });
+    }
+
+    /// A first attempt that succeeds with `{"n": 1}`, and the end of its step.
+    pub fn works(&mut self, at: StepAt, route: Option<Route>) {
+        let id = attempt(at, 1, Role::Main, 1);
+        self.put(Event::StepReady { at });
+        self.starts(id);
+        self.ends(id, good(json!({"n": 1})));
+        self.ended(at, Outcome::Succeeded, json!({"n": 1}), Effect::GO_ON, route);
+    }
+
+    pub fn decided(&mut self, status: RunStatus, output: Value) {
+        let output = Arc::new(output);
+        let publish = Vec::new();
+        self.put(Event::RunDecided { status, output, error: None, degraded: false, publish, retry: None });
+        self.put(Event::Closed);
+    }
+
+    pub fn done(self) -> (Plan, History) {
+        (self.plan, self.history)
+    }
+}
+
+pub fn judge(plan: &Plan, history: &[(Time, Event)]) -> Result<(), String> {
+    let mut acceptor = Acceptor::new(plan.clone());
+    history.iter().try_for_each(|(at, event)| acceptor.accept(*at, event))?;
+    acceptor.finish()
+}
+
+/// The history with something changed must be refused, for this reason.
+pub fn refused(of: &(Plan, History), why: &str, change: impl FnOnce(&mut History)) {
+    let (plan, mut history) = (of.0.clone(), of.1.clone());
+    change(&mut history);
+    match judge(&plan, &history) {
+        Ok(()) => panic!("accepted, though {why}"),
+        Err(said) => assert!(said.contains(why), "{said}\nwanted: {why}"),
+    }
+}
+
+/// Where the `n`th event of this sort is.
+pub fn find(history: &History, n: usize, is: impl Fn(&Event) -> bool) -> usize {
+    let found = history.iter().enumerate().filter(|(_, (_, event))| is(event)).nth(n);
+    found.map(|(i, _)| i).unwrap()
+}

@@ -1,0 +1,289 @@
+//! Undo: which visits a walk must take, in which order, and how each ends.
+
+use std::sync::Arc;
+
+use skein_core::{
+    engine::{AttemptEnd, AttemptId, Error, Event, Halt, InstanceIx, Role, StepAt, UndoTarget, Walk},
+    ir::{ErrorClass, Kind, UndoFailure},
+    limits,
+    time::Time,
+};
+
+use super::{
+    Acceptor, Verdict,
+    after::again,
+    attempts::in_time,
+    book::{At, WalkBook},
+    ensure,
+};
+
+impl Acceptor {
+    pub(super) fn is_about_undo(&self, event: &Event) -> bool {
+        match event {
+            Event::UndoBegan { .. } | Event::StepUndone { .. } | Event::UndoFailed { .. } => true,
+            Event::UndoEnded { .. } | Event::RetryScheduled { .. } | Event::RunDecided { .. } => true,
+            Event::InstanceEnded { .. } => true,
+            Event::AttemptStarted { attempt, .. } | Event::AttemptEnded { attempt, .. } => {
+                attempt.role == Role::Undo
+            }
+            Event::StepGoesOn { next, .. } => next.role == Role::Undo,
+            Event::Closed => self.publish.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// What was completed and not undone in the instances that `belongs` accepts, last first.
+    fn completed(&self, belongs: impl Fn(InstanceIx) -> bool) -> Vec<UndoTarget> {
+        let mut all = Vec::new();
+        for ix in (0..self.instances.len()).filter_map(|ix| u32::try_from(ix).ok().map(InstanceIx)) {
+            if !belongs(ix) {
+                continue;
+            }
+            for (step, st) in (0..).zip(&self.instances[ix.0 as usize].steps) {
+                for one in st.completed.iter().filter(|one| !one.undone) {
+                    all.push((one.order, UndoTarget { at: StepAt(ix, step), visit: one.visit }));
+                }
+            }
+        }
+        all.sort_by_key(|(order, _)| std::cmp::Reverse(*order));
+        all.into_iter().map(|(_, target)| target).collect()
+    }
+
+    /// In a workflow, lanes, items and passes included, calls not.
+    pub(super) fn completed_in(&self, home: InstanceIx) -> Vec<UndoTarget> {
+        self.completed(|ix| self.instances[ix.0 as usize].home == home)
+    }
+
+    /// Inside a composite, calls not.
+    pub(super) fn completed_under(&self, at: StepAt) -> Vec<UndoTarget> {
+        let home = self.instances[at.0.0 as usize].home;
+        let under = |mut ix: InstanceIx| {
+            loop {
+                let inst = &self.instances[ix.0 as usize];
+                match inst.parent {
+                    _ if inst.home != home => return false,
+                    Some(parent) if parent == at => return true,
+                    Some(parent) => ix = parent.0,
+                    None => return false,
+                }
+            }
+        };
+        self.completed(under)
+    }
+
+    pub(super) fn undo_began(&mut self, of: Walk, targets: &[UndoTarget], uncertain: &[StepAt]) -> Verdict {
+        let mut right = match of {
+            Walk::Workflow(home) => {
+                self.may_undo(home)?;
+                self.completed_in(home)
+            }
+            Walk::Composite(at) => {
+                let st = self.st(at)?;
+                ensure!(
+                    matches!(st.at, At::Inside | At::Retrying(_)),
+                    "the composite is not to be tried again"
+                );
+                ensure!(!matches!(self.step(at)?.kind, Kind::Call(_)), "a call undoes itself");
+                for child in &st.children {
+                    let over = self.instances[child.0 as usize].ended.is_some();
+                    ensure!(over, "something inside is not over");
+                }
+                self.completed_under(at)
+            }
+        };
+        if let Walk::Workflow(home) = of
+            && let Some(first) = self.failed_first(home, targets)
+        {
+            right.insert(0, first);
+        }
+        ensure!(right == targets, "what is to be undone is {right:?}");
+        for at in uncertain {
+            ensure!(self.step(*at)?.undo.is_some(), "what has no undo cannot be listed as uncertain");
+        }
+        if let Walk::Workflow(home) = of {
+            self.inst_mut(home)?.began_undo = true;
+        }
+        let book = WalkBook {
+            targets: targets.to_vec(),
+            done: 0,
+            failed: false,
+            attempts: 0,
+            tries: 0,
+            interruptions: 0,
+            live: None,
+            last: None,
+            due: None,
+            over: false,
+        };
+        self.walks.insert(of, book);
+        Ok(())
+    }
+
+    fn may_undo(&self, home: InstanceIx) -> Verdict {
+        let inst = self.inst(home)?;
+        ensure!(inst.home == home, "only a workflow is undone");
+        ensure!(inst.is_halted() && inst.undo_asked, "nothing asks for undo");
+        let before = self.walks.get(&Walk::Workflow(home));
+        ensure!(before.is_none_or(|walk| walk.over && walk.failed), "it was undone already");
+        for inst in self.instances.iter().filter(|inst| inst.home == home) {
+            let live = inst.steps.iter().position(|st| st.is_live() && !st.is_unstarted());
+            ensure!(live.is_none(), "step {live:?} is live");
+        }
+        Ok(())
+    }
+
+    /// The step whose failure began it, where the policy takes it first and so does this walk.
+    fn failed_first(&self, home: InstanceIx, targets: &[UndoTarget]) -> Option<UndoTarget> {
+        let inst = self.inst(home).ok()?;
+        let policy = &self.plan.definition.workflow_of(inst.scope).workflow.scope.undo;
+        let Some(Halt::Failed { step }) = inst.halts.first() else { return None };
+        let at = StepAt(home, *step);
+        let first = targets.first().filter(|first| first.at == at)?;
+        let st = self.st(at).ok()?;
+        let own = st.completed.iter().any(|one| one.visit == first.visit && !one.undone);
+        (policy.failed_step && !own && first.visit == st.visit).then_some(*first)
+    }
+
+    /// The walk whose next target is this step.
+    pub(super) fn walk_of(&self, at: StepAt) -> Option<Walk> {
+        let next =
+            |walk: &WalkBook| !walk.over && walk.targets.get(walk.done).is_some_and(|next| next.at == at);
+        self.walks.iter().find(|(_, walk)| next(walk)).map(|(of, _)| *of)
+    }
+
+    fn walk(&mut self, at: StepAt) -> Result<&mut WalkBook, String> {
+        let of = self.walk_of(at).ok_or("it is not this step's turn to be undone")?;
+        self.walks.get_mut(&of).ok_or_else(|| "there is no such walk".to_owned())
+    }
+
+    pub(super) fn undo_started(&mut self, id: AttemptId) -> Verdict {
+        let now = self.now;
+        let walk = self.walk(id.at)?;
+        let target = walk.targets[walk.done];
+        ensure!(target.visit == id.visit, "the visit that is undone is {}", target.visit);
+        ensure!(walk.live.is_none(), "another undo is in flight");
+        ensure!(id.attempt == walk.attempts + 1, "the number is {}", walk.attempts + 1);
+        match (&walk.last, walk.due) {
+            (None | Some(AttemptEnd::Interrupted), _) => {}
+            (Some(_), Some(due)) => ensure!(due <= now, "it is not time to try again"),
+            (Some(_), None) => return Err("the undo has ended".into()),
+        }
+        walk.attempts += 1;
+        walk.live = Some(id);
+        walk.due = None;
+        Ok(())
+    }
+
+    /// An undo that was interrupted, or whose time to be tried again has come.
+    pub(super) fn undo_goes_on(&mut self, at: StepAt) -> Verdict {
+        let now = self.now;
+        let walk = self.walk(at)?;
+        ensure!(walk.live.is_none(), "an undo is in flight");
+        let interrupted = matches!(walk.last, Some(AttemptEnd::Interrupted));
+        let due = walk.due.is_some_and(|due| due <= now);
+        ensure!(interrupted || due, "nothing ended that it could go on from");
+        Ok(())
+    }
+
+    pub(super) fn undo_attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd) -> Verdict {
+        let walk = self.walk(id.at)?;
+        ensure!(walk.live == Some(id), "the attempt is not in flight");
+        walk.live = None;
+        match end {
+            AttemptEnd::Interrupted => walk.interruptions += 1,
+            AttemptEnd::Succeeded { .. } => {}
+            _ => walk.tries += 1,
+        }
+        walk.last = Some(end.clone());
+        Ok(())
+    }
+
+    pub(super) fn undo_retry(&mut self, at: StepAt, due: Time, error: &Error) -> Verdict {
+        let now = self.now;
+        let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
+        let Some(undo) = &step.undo else { return Err("the step has no undo".into()) };
+        let walk = self.walk(at)?;
+        let (class, code, not_before) = failure(walk.last.as_ref()).ok_or("the undo has not failed")?;
+        ensure!(class == error.class, "it failed with {class:?}");
+        ensure!(again(&undo.retry, walk.tries, class, code), "the policy does not retry this");
+        in_time(&undo.retry.backoff, (walk.tries, walk.tries), not_before, now, due)?;
+        walk.due = Some(due);
+        Ok(())
+    }
+
+    pub(super) fn step_undone(&mut self, at: StepAt, visit: u32) -> Verdict {
+        let walk = self.walk(at)?;
+        ensure!(walk.targets[walk.done].visit == visit, "another visit is undone");
+        ensure!(matches!(walk.last, Some(AttemptEnd::Succeeded { .. })), "its undo has not succeeded");
+        walk.next();
+        for one in self.st_mut(at)?.completed.iter_mut().filter(|one| one.visit == visit) {
+            ensure!(!one.undone, "it was undone already");
+            one.undone = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn undo_failed(&mut self, at: StepAt, visit: u32, error: &Error) -> Verdict {
+        let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
+        let Some(undo) = &step.undo else { return Err("the step has no undo".into()) };
+        let walk = self.walk(at)?;
+        ensure!(walk.targets[walk.done].visit == visit, "another visit is undone");
+        ensure!(walk.live.is_none(), "an undo is in flight");
+        let interrupted = walk.interruptions >= limits::INTERRUPTIONS;
+        match failure(walk.last.as_ref()) {
+            Some((class, code, _)) => {
+                ensure!(class == error.class, "it failed with {class:?}");
+                ensure!(!again(&undo.retry, walk.tries, class, code), "the policy retries this");
+            }
+            // Inputs that cannot be worked out fail it without an attempt.
+            None => ensure!(walk.last.is_none() || interrupted, "its undo has not failed"),
+        }
+        walk.failed = true;
+        walk.next();
+        Ok(())
+    }
+
+    pub(super) fn undo_ended(&mut self, of: Walk, clean: bool) -> Verdict {
+        let home = match of {
+            Walk::Workflow(home) => home,
+            Walk::Composite(at) => self.inst(at.0)?.home,
+        };
+        let policy = self.plan.definition.workflow_of(self.inst(home)?.scope).workflow.scope.undo.clone();
+        let walk = self.walks.get_mut(&of).ok_or("no such walk began")?;
+        ensure!(!walk.over, "the walk has ended already");
+        ensure!(walk.live.is_none(), "an undo is in flight");
+        let stops = walk.failed && policy.if_one_fails == UndoFailure::Stop;
+        ensure!(walk.done == walk.targets.len() || stops, "not all is undone");
+        ensure!(clean != walk.failed, "whether it is clean is not what its undos say");
+        walk.over = true;
+        Ok(())
+    }
+
+    /// Whether anything of a workflow was undone, and whether something could not be.
+    pub(super) fn undo_result(&self, home: InstanceIx) -> (bool, bool) {
+        match self.walks.get(&Walk::Workflow(home)) {
+            Some(walk) => (walk.done > 0, walk.failed),
+            None => (false, false),
+        }
+    }
+}
+
+impl WalkBook {
+    fn next(&mut self) {
+        self.done += 1;
+        (self.attempts, self.tries, self.interruptions) = (0, 0, 0);
+        (self.last, self.due) = (None, None);
+    }
+}
+
+/// The class and code of a failed undo, and when it may be tried again.
+fn failure(end: Option<&AttemptEnd>) -> Option<(ErrorClass, Option<&str>, Option<Time>)> {
+    match end? {
+        AttemptEnd::Failed { class, code, retry_at, .. } => Some((*class, code.as_deref(), *retry_at)),
+        AttemptEnd::TimedOut => Some((ErrorClass::Timeout, None, None)),
+        AttemptEnd::Stopped => Some((ErrorClass::Transient, Some("stopped"), None)),
+        // Nobody is asked about an undo.
+        AttemptEnd::Blocked { .. } => Some((ErrorClass::NonRetryable, Some("stopped"), None)),
+        AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } | AttemptEnd::Interrupted => None,
+    }
+}
