@@ -47,6 +47,9 @@ impl Invariants {
             return Err(format!("I5: {event:?} after the run was closed"));
         }
         match event {
+            Event::Quarantined { message } if message.starts_with("a decision failed") => {
+                Err(message.clone())
+            }
             Event::AttemptStarted { attempt, .. } => self.may_start(state, *attempt),
             Event::AttemptEnded { attempt, .. } => {
                 // I3: each attempt has one outcome.

@@ -4,7 +4,6 @@
 //! timing does not matter) and `acceptor` (which histories the rules allow when it does).
 
 pub mod acceptor;
-pub mod agree;
 pub mod compare;
 pub mod coverage;
 pub mod faults;

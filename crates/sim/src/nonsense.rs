@@ -65,8 +65,10 @@ fn held(step: StepAt) -> Input {
 /// Phases that a step is in only for a moment, or in few runs; what is said in them has to be tried more often.
 const RARE: [Phase; 5] = [Phase::Summing, Phase::Stopping, Phase::Unwinding, Phase::Undoing, Phase::Stuck];
 
-pub fn is_rare(state: &RunState) -> bool {
-    RARE.iter().any(|phase| state.count(*phase) > 0)
+/// How much more often nonsense is worth trying now.
+pub fn rarity(state: &RunState) -> u32 {
+    let rare = RARE.iter().any(|phase| state.count(*phase) > 0);
+    u32::from(rare) + 5 * u32::from(state.count(Phase::Unwinding) > 0)
 }
 
 /// The host holds a step that is ready, or another, now and then for a while.
@@ -105,7 +107,8 @@ pub fn anything(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Input> {
     let present: Vec<Phase> = Phase::ALL.into_iter().filter(|phase| state.count(*phase) > 0).collect();
     let rare: Vec<Phase> = present.iter().copied().filter(|phase| RARE.contains(phase)).collect();
     let any = rare.is_empty() || rng.percent(40);
-    let phase = *some(rng, if any { &present } else { &rare })?;
+    let rarest = rare.contains(&Phase::Unwinding) && rng.percent(50);
+    let phase = if rarest { Phase::Unwinding } else { *some(rng, if any { &present } else { &rare })? };
     let of: Vec<StepAt> = steps.into_iter().filter(|at| state.step(*at).phase == phase).collect();
     let at = *some(rng, &of)?;
     let more = state.more(at);

@@ -16,7 +16,7 @@ use skein_core::{
     plan::{Hash, Plan},
 };
 
-use crate::{coverage::Coverage, invariants::Invariants, paths::Paths};
+use crate::{acceptor::Acceptor, coverage::Coverage, invariants::Invariants, paths::Paths};
 
 #[derive(Debug)]
 pub struct Watch {
@@ -26,6 +26,7 @@ pub struct Watch {
     chain: Hash,
     pub paths: Paths,
     invariants: Invariants,
+    acceptor: Acceptor,
     pub coverage: Coverage,
     told: Option<Seen>,
     broken: Option<String>,
@@ -53,6 +54,7 @@ impl Watch {
             chain: Hash::ZERO,
             paths: Paths::new(plan.definition.clone()),
             invariants: Invariants::new(plan.clone()),
+            acceptor: Acceptor::new(plan.clone()),
             coverage: Coverage::default(),
             told: None,
             broken: None,
@@ -117,6 +119,7 @@ impl Watch {
             self.first_moves();
             self.invariants.after(&self.shadow, record.at, &record.event)?;
             self.count(&record.event);
+            self.acceptor.accept(record.at, &record.event).map_err(|why| format!("I10: {why}"))?;
         }
         // I1: the state in memory is what the journal adds up to.
         if *driver.state() != self.shadow {
@@ -201,6 +204,10 @@ impl Watch {
             return Err(broken);
         }
         let state = driver.state();
+        if state.phase != RunPhase::New {
+            self.acceptor.finish().map_err(|why| format!("I10: {why}"))?;
+            self.coverage.sometimes("trace accepted");
+        }
         // I8: nothing is in flight that nobody wants.
         if let Some(attempt) = workers.keys().find(|attempt| !state.in_flight().contains(attempt)) {
             return Err(format!("I8: {attempt} is in flight and not known"));

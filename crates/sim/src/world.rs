@@ -381,6 +381,9 @@ impl World {
         let seen = self.watch.durable(&self.driver, &batch);
         self.violation = seen.err();
         self.rows.push(batch);
+        if self.violation.is_some() {
+            return;
+        }
         self.appending = true;
         if self.faults.strikes(Fault::CrashAfterAppend) {
             return self.crash(false);
@@ -594,12 +597,21 @@ impl World {
         if self.faults.strikes(Fault::BrokenInvariant) {
             self.say(Input::Break { message: "a test".into() }, false);
         }
-        let rare = nonsense::is_rare(self.driver.state()) && self.faults.has(Fault::Nonsense);
-        if self.faults.strikes(Fault::Nonsense) || (rare && self.rng.percent(25)) {
-            let input = nonsense::anything(&self.plan, self.driver.state(), self.faults.rng());
-            if let Some(input) = input {
-                self.say(input, false);
+        if self.faults.strikes(Fault::Nonsense) {
+            self.talk_nonsense();
+        }
+        if self.faults.has(Fault::Nonsense) {
+            for _ in 0..nonsense::rarity(self.driver.state()) {
+                if self.rng.percent(25) {
+                    self.talk_nonsense();
+                }
             }
+        }
+    }
+
+    fn talk_nonsense(&mut self) {
+        if let Some(input) = nonsense::anything(&self.plan, self.driver.state(), self.faults.rng()) {
+            self.say(input, false);
         }
     }
 

@@ -35,8 +35,8 @@ pub fn apply(plan: &Plan, state: &mut RunState, at: Time, event: &Event) {
 impl Fold<'_> {
     fn event(&mut self, event: &Event) {
         match event {
-            Event::RunStarted { start, plan, parameters, env, deadline, publish } => {
-                self.state.plan = *plan;
+            Event::RunStarted { start, definition, parameters, env, deadline, publish } => {
+                self.state.definition = *definition;
                 self.run_started(start, parameters, env, *deadline, publish);
             }
             Event::InstanceStarted { parent, part, input, env, deadline } => {
@@ -234,10 +234,6 @@ impl Fold<'_> {
             if more.child_error.is_none() {
                 more.child_error.clone_from(&end.error);
             }
-        }
-        if end.degraded {
-            let around = self.instance(parent.0);
-            around.verdict = around.verdict.max(Verdict::Degraded);
         }
     }
 
@@ -509,10 +505,14 @@ impl Fold<'_> {
         let branch = matches!(step.kind, crate::ir::Kind::Branch(_));
         let undoable = step.undo.is_some();
         let visit = self.state.step(at).visit;
+        let children = self.state.more(at).map_or(&[][..], |more| &more.children);
+        let degraded =
+            children.iter().any(|ix| self.state.instance(*ix).end().is_some_and(|end| end.degraded));
+        let inside = if degraded { Verdict::Degraded } else { Verdict::Clean };
         let order = self.state.completions;
         let instance = self.instance(at.0);
         instance.open = instance.open.saturating_sub(1);
-        instance.verdict = instance.verdict.max(effect.verdict);
+        instance.verdict = instance.verdict.max(effect.verdict).max(inside);
         if effect.verdict == Verdict::Failed && instance.error.is_none() {
             instance.error = error.cloned();
         }

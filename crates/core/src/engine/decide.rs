@@ -170,7 +170,12 @@ impl<'a> Decision<'a> {
         let summary = None;
         let End { outcome, output, error, .. } = end;
         self.emit(Event::StepEnded { at, outcome, output, summary, error, effect, route });
-        self.later(Todo::StepEnded(at));
+        if effect.then == Then::GoOn || !self.state.instance(at.0).is_going() {
+            return self.later(Todo::StepEnded(at));
+        }
+        // At once, so that nothing else arrives in between.
+        let undo = effect.then == Then::Undo && self.state.instance(at.0).home == at.0;
+        self.halt(at.0, Halt::Failed { step: at.1 }, undo);
     }
 
     pub fn fail_step(&mut self, at: StepAt, error: Error) {
@@ -183,10 +188,6 @@ impl<'a> Decision<'a> {
             return self.later(Todo::Settle(at.0));
         }
         let Some(effect) = self.state.step(at).effect else { return };
-        if effect.then != Then::GoOn {
-            let undo = effect.then == Then::Undo && self.state.instance(at.0).home == at.0;
-            return self.halt(at.0, Halt::Failed { step: at.1 }, undo);
-        }
         if self.entry(at.0).is_routed() { self.move_cursor(at) } else { self.notify_dependents(at, effect) }
     }
 

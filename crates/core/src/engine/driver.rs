@@ -97,7 +97,7 @@ impl Driver {
 
     fn check_plan(&mut self, first: &Event) -> Result<(), JournalError> {
         match first {
-            Event::RunStarted { plan, parameters, .. } if *plan == self.plan.definition.hash => {
+            Event::RunStarted { definition, parameters, .. } if *definition == self.plan.definition.hash => {
                 self.plan.parameters = parameters.clone();
                 Ok(())
             }

@@ -22,7 +22,8 @@ pub enum Event {
     /// The root instance exists.
     RunStarted {
         start: Box<Start>,
-        plan: Hash,
+        /// The hash of the workflow and what it calls.
+        definition: Hash,
         parameters: Arc<Value>,
         #[serde(default, skip_serializing_if = "is_null")]
         env: Arc<Value>,

@@ -47,7 +47,8 @@ pub struct RunState {
     /// The time of the last event.
     pub now: Time,
     pub start: Option<Box<Start>>,
-    pub plan: Hash,
+    /// The hash of what it runs.
+    pub definition: Hash,
     pub instances: Vec<Instance>,
     pub openings: Vec<OpeningState>,
     /// Signals that no wait has taken yet, oldest first.
@@ -316,7 +317,7 @@ impl RunState {
             events: 0,
             now: Time::default(),
             start: None,
-            plan: Hash::ZERO,
+            definition: Hash::ZERO,
             instances: Vec::new(),
             openings: Vec::new(),
             signals: VecDeque::new(),

@@ -170,9 +170,8 @@ fn after_check(st: &mut St, step: &Step, work: &Work, end: &AttemptEnd) -> Vec<M
             st.blocked = true;
             vec![May::Hold { reason: HoldReason::Blocked, until: None }]
         }
-        Finding::Incomplete | Finding::Undecided | Finding::Blocked => {
-            incomplete(st, check, reasons, fingerprints)
-        }
+        Finding::Incomplete => incomplete(st, check, reasons, fingerprints),
+        Finding::Undecided | Finding::Blocked => iterate(st, check),
     }
 }
 

@@ -170,7 +170,7 @@ impl Acceptor {
         let now = self.now;
         let keeps = self.step(at)?.policy.keeps_slot;
         let fresh = self.step(at)?.policy.retry.fresh_per_iteration;
-        let drains = self.drains(at.0) && self.st(at)?.given;
+        let drains = self.drains(at.0) && (self.st(at)?.given || self.st(at)?.tries > 0);
         if !drains {
             self.going(at.0)?;
         }

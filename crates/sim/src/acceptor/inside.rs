@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Error, InstanceIx, Outcome, Part, Route, StepAt, Walk},
+    engine::{Error, Halt, InstanceIx, Outcome, Part, Route, StepAt, Walk},
     ir::{Call, Each, EachErrors, ErrorClass, Kind, Loop, LoopTest, Parallel, Per, RunStatus, Shape, Step},
     limits,
     time::Time,
@@ -33,7 +33,10 @@ impl Acceptor {
 
     pub(super) fn step_entered(&mut self, at: StepAt, deadline: Option<Time>) -> Verdict {
         self.ensure_arrived(at)?;
-        self.going(at.0)?;
+        let again = self.st(at)?.tries > 0;
+        if !(again && self.drains(at.0)) {
+            self.going(at.0)?;
+        }
         let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
         let composite =
             matches!(step.kind, Kind::Parallel(_) | Kind::Each(_) | Kind::Loop(_) | Kind::Call(_));
@@ -251,7 +254,10 @@ impl Acceptor {
     }
 
     pub(super) fn composite_retry(&mut self, at: StepAt, due: Time, error: &Error) -> Verdict {
-        self.going(at.0)?;
+        // What is drained comes to its end like anything else, with all its tries.
+        if !self.drains(at.0) {
+            self.going(at.0)?;
+        }
         let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
         let Err((class, _)) = self.comes_to(at, &step)? else { return Err("it has not failed".into()) };
         ensure!(class.is_none_or(|class| class == error.class), "it failed with {class:?}");
@@ -335,7 +341,10 @@ fn lanes(of: &Parallel, children: &[&Inst]) -> Value {
 
 /// The class of the first failure in time, if there was one; the class is not known where no error says it.
 fn first_failure(children: &[&Inst]) -> Option<Option<ErrorClass>> {
-    let failed = children.iter().filter(|child| has_failed(child));
+    // One that was stopped because another failed is not what went wrong, unless nothing else did.
+    let own = |child: &&&Inst| has_failed(child) && child.halts.first() != Some(&Halt::Outer);
+    let any_own = children.iter().any(|child| own(&child));
+    let failed = children.iter().filter(|child| if any_own { own(child) } else { has_failed(child) });
     failed.min_by_key(|child| child.ended_as).map(|child| failure_class(child))
 }
 

@@ -13,10 +13,10 @@ use super::{Acceptor, Phase, Verdict, book::Inst, ensure};
 
 impl Acceptor {
     pub(super) fn run_started(&mut self, event: &Event) -> Verdict {
-        let Event::RunStarted { start, plan, parameters, env, deadline, publish } = event else {
+        let Event::RunStarted { start, definition, parameters, env, deadline, publish } = event else {
             return Ok(());
         };
-        ensure!(*plan == self.plan.hash || *plan == self.plan.definition.hash, "it is another plan");
+        ensure!(*definition == self.plan.definition.hash, "it is another plan");
         ensure!(*parameters == self.plan.parameters, "it is given other parameters");
         let definition = self.plan.definition.clone();
         let root = definition.root();

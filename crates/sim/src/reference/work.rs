@@ -244,9 +244,8 @@ impl<'a> Eval<'a> {
                 Then::Main => Ok(doing.iterate()),
                 over => Ok(over),
             },
-            Finding::Incomplete | Finding::Undecided | Finding::Blocked => {
-                doing.incomplete(reasons, fingerprints)
-            }
+            Finding::Incomplete => doing.incomplete(reasons, fingerprints),
+            Finding::Undecided | Finding::Blocked => Ok(doing.iterate()),
         }
     }
 

@@ -47,10 +47,22 @@ impl Decision<'_> {
             return;
         }
         self.emit(Event::InstanceHalted { instance, why, undo });
-        if !self.drains(instance) {
+        if self.drains(instance) {
+            self.drop_unstarted_holds(instance);
+        } else {
             self.stop_live(instance);
         }
         self.later(Todo::Settle(instance));
+    }
+
+    /// In an instance that is drained, a step that was held before its first attempt is not at work.
+    fn drop_unstarted_holds(&mut self, ix: InstanceIx) {
+        for at in (0..self.entry(ix).len()).map(|step| StepAt(ix, step)) {
+            let started = self.state.more(at).is_some_and(|more| more.started.is_some());
+            if self.state.step(at).phase == Phase::Held && !started {
+                self.end_step(at, End::of(Outcome::Cancelled));
+            }
+        }
     }
 
     /// Stops everything that is at work in an instance and what is inside it.

@@ -25,10 +25,15 @@ impl Decision<'_> {
                 None,
             ),
         };
-        if let Some(reason) = self.step(at).policy.holds.get(&error.class) {
-            return self.hold_again(at, *reason, retry_at, error.message);
+        self.hold_or_fail(at, error, retry_at);
+    }
+
+    /// Holds the step if its policy holds that class, else tries again or ends it.
+    pub(in crate::engine) fn hold_or_fail(&mut self, at: StepAt, error: Error, retry_at: Option<Time>) {
+        match self.step(at).policy.holds.get(&error.class) {
+            Some(reason) => self.hold_again(at, *reason, retry_at, error.message),
+            None => self.fail_or_retry(at, error, retry_at),
         }
-        self.fail_or_retry(at, error, retry_at);
     }
 
     /// Tries again if the policy allows it, else ends the step.

@@ -156,7 +156,7 @@ impl Decision<'_> {
             OnInterrupted::Fail => {
                 let message = "the host died while it ran";
                 let error = Error::new(ErrorClass::Interrupted, code::INTERRUPTED, message);
-                return self.fail_or_retry(at, error, None);
+                return self.hold_or_fail(at, error, None);
             }
         };
         let next = Onward { mode, ..next };

@@ -126,6 +126,7 @@ impl Decision<'_> {
         let walk = &self.state.walks[&of];
         let target = walk.targets[walk.at];
         let (tries, often) = (walk.tries + 1, walk.interruptions >= limits::INTERRUPTIONS);
+        let mut retry_at = None;
         let error = match end {
             AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } => {
                 self.emit(Event::StepUndone { at, visit: target.visit });
@@ -135,11 +136,15 @@ impl Decision<'_> {
                 let next = Onward { role: Role::Undo, iteration: 1, mode: Mode::Rerun, stage: 1 };
                 return self.emit(Event::StepGoesOn { at, next });
             }
-            other => undo_error(other),
+            AttemptEnd::Failed { class, code, message, retry_at: at } => {
+                retry_at = at;
+                Error { class, code, message, origin: None }
+            }
+            other => undo_error(&other),
         };
         let retry = &self.undo(at).retry;
         if !often && allows(retry, &error, tries) {
-            let due = self.due(retry, at, tries, None);
+            let due = self.due(retry, at, tries, retry_at);
             return self.emit(Event::RetryScheduled { at, due, error });
         }
         self.undo_failed(of, target, error);
@@ -214,9 +219,8 @@ impl Decision<'_> {
     }
 }
 
-fn undo_error(end: AttemptEnd) -> Error {
+fn undo_error(end: &AttemptEnd) -> Error {
     match end {
-        AttemptEnd::Failed { class, code, message, .. } => Error { class, code, message, origin: None },
         AttemptEnd::TimedOut => {
             Error::new(ErrorClass::Timeout, code::TIMEOUT, "the undo took longer than it may")
         }
@@ -225,7 +229,9 @@ fn undo_error(end: AttemptEnd) -> Error {
             code::INTERRUPTED,
             "the host died under the undo again and again",
         ),
-        AttemptEnd::Blocked { message, .. } => Error::new(ErrorClass::NonRetryable, code::STOPPED, message),
+        AttemptEnd::Blocked { message, .. } => {
+            Error::new(ErrorClass::NonRetryable, code::STOPPED, message.as_str())
+        }
         _ => Error::new(ErrorClass::Transient, code::STOPPED, "the undo stopped without being told to"),
     }
 }
