@@ -100,7 +100,8 @@ fn a_listed_dependency_is_used() {
     let metadata = metadata();
     for (name, always, tests) in EDGES {
         let packages = metadata["packages"].as_array().expect("there are packages");
-        let package = packages.iter().find(|package| text(package, "name") == Some(name)).expect("it is there");
+        let package =
+            packages.iter().find(|package| text(package, "name") == Some(name)).expect("it is there");
         let dependencies = package["dependencies"].as_array().expect("a package has dependencies");
         for listed in always.iter().chain(*tests) {
             let used = dependencies.iter().any(|dependency| text(dependency, "name") == Some(listed));
