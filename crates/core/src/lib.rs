@@ -13,3 +13,4 @@ pub mod ir;
 pub mod limits;
 pub mod plan;
 pub mod time;
+pub mod view;

@@ -131,7 +131,10 @@ impl Acceptor {
             let published = matches!(event, Event::PublicationEnded { .. } | Event::Closed)
                 && self.phase == Phase::Decided;
             let again = self.status == Some(RunStatus::UndoFailed) && self.is_about_undo(event);
-            ensure!(published || aside || again, "the run has been decided");
+            // A run whose undo is tried again can be told to cancel, and takes note of it.
+            let noted =
+                matches!(event, Event::CancelAsked { .. }) && self.walks.values().any(|walk| !walk.over);
+            ensure!(published || aside || again || noted, "the run has been decided");
         }
         Ok(())
     }

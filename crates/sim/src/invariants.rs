@@ -110,7 +110,10 @@ impl Invariants {
         self.walked.insert(of, Vec::new());
         let members = |at: StepAt| match of {
             Walk::Workflow(ix) => state.instance(at.0).home == ix,
-            Walk::Composite(composite) => inside(state, at.0, composite),
+            Walk::Composite(composite) => {
+                state.instance(at.0).home == state.instance(composite.0).home
+                    && inside(state, at.0, composite)
+            }
         };
         // I6: undo starts when no forward attempt is in flight.
         if let Some(flying) = state.in_flight().iter().find(|a| a.role != Role::Undo && members(a.at)) {

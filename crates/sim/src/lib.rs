@@ -16,6 +16,7 @@ pub mod outcome;
 pub mod paths;
 pub mod reference;
 pub mod rng;
+pub mod scenario;
 pub mod script;
 pub mod simulate;
 pub mod watch;

@@ -10,6 +10,7 @@ use crate::{
     generate::{self, Size},
     outcome::Luck,
     rng::Rng,
+    scenario,
     world::{self, Finished, Setup},
 };
 
@@ -34,6 +35,9 @@ fn shared_plan(number: u64) -> Plan {
         Some((known, plan)) if *known == number => plan.clone(),
         _ => {
             let mut rng = Rng::new(number).fork("size");
+            if rng.percent(1) {
+                return last.insert((number, scenario::plan())).1.clone();
+            }
             let size = if rng.percent(2) { Size::large() } else { Size::small() };
             last.insert((number, plan(number, size))).1.clone()
         }

@@ -613,11 +613,13 @@ impl Fold<'_> {
         } else {
             walk.failed += 1;
         }
-        self.set_phase(at, if undone { Phase::Undone } else { Phase::Stuck });
+        let completed = &mut self.instance(at.0).completed;
         if undone {
-            let completed = &mut self.instance(at.0).completed;
             completed.retain(|done| (done.step, done.visit) != (at.1, target.visit));
         }
+        // A step is undone when all of its visits are.
+        let left = !undone || completed.iter().any(|done| done.step == at.1);
+        self.set_phase(at, if left { Phase::Stuck } else { Phase::Undone });
         self.next_undo(of);
     }
 

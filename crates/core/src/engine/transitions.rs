@@ -161,9 +161,9 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
             | Told::Blocked,
         ) => To(&[Done]),
         // Another visit of the same step may be the next to be undone.
-        (Undoing, Told::Succeeded) => To(&[Undone, Undoing]),
+        (Undoing, Told::Succeeded) => To(&[Undone, Undoing, Stuck, Done]),
         (Undoing, Told::Failed | Told::TimedOut | Told::Stopped | Told::Interrupted | Told::Blocked) => {
-            To(&[Undoing, Stuck])
+            To(&[Undoing, Stuck, Done])
         }
         (
             Pending | Ready | Held | Backoff | Gated | Waiting | Inside | Unwinding | Done | Undone | Stuck,

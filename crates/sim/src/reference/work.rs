@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use skein_core::{
     engine::{AttemptEnd, Cost, Finding, Report, Role},
-    ir::{Budget, BudgetMode, Convergence, ErrorClass, Step, StepPolicy, Work},
+    ir::{Budget, BudgetMode, Convergence, ErrorClass, HoldReason, Step, StepPolicy, Work},
     limits,
 };
 
@@ -193,6 +193,10 @@ impl<'a> Eval<'a> {
                 let code = Some("stopped".to_owned());
                 self.failure(frame, doing, ErrorClass::Transient, code, false, same)
             }
+            // Whether releasing it also releases a budget that is spent is not for the reference to say.
+            AttemptEnd::Blocked { reason: HoldReason::Budget, .. } if self.has_budget(doing) => {
+                return Err(Race("a budget that somebody else keeps"));
+            }
             AttemptEnd::Blocked { until, .. } => self.held(frame, doing, until.is_some(), same),
             _ => return Err(Race("an end that does not fit the attempt")),
         })
@@ -247,6 +251,10 @@ impl<'a> Eval<'a> {
             Finding::Incomplete => doing.incomplete(reasons, fingerprints),
             Finding::Undecided | Finding::Blocked => Ok(doing.iterate()),
         }
+    }
+
+    fn has_budget(&self, doing: &Doing<'a>) -> bool {
+        doing.policy.budget.is_some() || self.definition.root().workflow.budget.is_some()
     }
 
     /// Which mode of budget stops the next attempt, if one does.

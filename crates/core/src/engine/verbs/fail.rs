@@ -2,8 +2,8 @@
 
 use crate::{
     engine::{
-        AttemptEnd, Error, Event, StepAt, Stop, Walk, code, decide::Decision, state::InstancePhase,
-        transitions::Phase,
+        AttemptEnd, Error, Event, Halt, InstanceIx, StepAt, Stop, Walk, code, decide::Decision,
+        state::InstancePhase, transitions::Phase,
     },
     ir::{ErrorClass, Kind, Retry, Siblings},
     plan::Hash,
@@ -65,10 +65,22 @@ impl Decision<'_> {
         }
     }
 
-    /// Whether what is at work in a halted instance may go on to its end.
-    pub(in crate::engine) fn drains(&self, ix: crate::engine::InstanceIx) -> bool {
-        let failed = matches!(self.state.instance(ix).halt(), Some(crate::engine::Halt::Failed { .. }));
-        failed && self.entry(ix).scope.siblings == Siblings::Drain && self.state.cancel.is_none()
+    /// Whether what is at work in a halted instance may go on to its end: its own policy says so, and nothing around
+    /// it has been stopped.
+    pub(in crate::engine) fn drains(&self, mut ix: InstanceIx) -> bool {
+        loop {
+            let instance = self.state.instance(ix);
+            let failed = matches!(instance.halt(), Some(Halt::Failed { .. }));
+            let drained =
+                failed && self.entry(ix).scope.siblings == Siblings::Drain && self.state.cancel.is_none();
+            if !drained && !instance.is_going() {
+                return false;
+            }
+            match instance.parent {
+                Some(parent) => ix = parent.0,
+                None => return true,
+            }
+        }
     }
 
     /// When the n-th retry of a step is due.

@@ -196,7 +196,10 @@ impl Decision<'_> {
             let message = format!("it failed and could not be undone before another try: {}", error.message);
             return self.fail_step(at, Error::new(ErrorClass::NonRetryable, code::UNDO_FAILED, message));
         }
-        if overdue || !self.may_go_on(at) {
+        if overdue {
+            return self.step_timed_out(at);
+        }
+        if !self.may_go_on(at) {
             return self.fail_step(at, error);
         }
         self.schedule(at, error, None);

@@ -1,0 +1,85 @@
+//! What a run waits for: gates, waits and holds that are open.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Names, words};
+use crate::{
+    engine::{OpeningKind, OpeningState, RunState, StepAt, utc},
+    ir::{HoldReason, Kind},
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OpeningView {
+    /// What a decision names.
+    pub number: u32,
+    pub step: String,
+    pub at: StepAt,
+    pub kind: WaitsFor,
+    /// Of a hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<HoldReason>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub shows: Value,
+    /// Who may decide; nobody named: anyone.
+    pub approvers: Vec<String>,
+    /// Any one of these ends a wait.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<String>,
+    pub since: String,
+    pub until: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub escalated: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitsFor {
+    Gate,
+    Wait,
+    Hold,
+}
+
+/// Everything that is open, oldest first. Of a run that was set aside nothing is: it takes no answer.
+pub(super) fn open(state: &RunState, names: &Names) -> Vec<OpeningView> {
+    if state.quarantine.is_some() {
+        return Vec::new();
+    }
+    let numbered = (0..).zip(&state.openings).filter(|(_, opening)| !opening.closed);
+    numbered.map(|(number, opening)| view(number, opening, names)).collect()
+}
+
+fn view(number: u32, opening: &OpeningState, names: &Names) -> OpeningView {
+    let (kind, reason) = match opening.kind {
+        OpeningKind::Gate => (WaitsFor::Gate, None),
+        OpeningKind::Wait => (WaitsFor::Wait, None),
+        OpeningKind::Hold(reason) => (WaitsFor::Hold, Some(reason)),
+    };
+    OpeningView {
+        number,
+        step: names.step(opening.at),
+        at: opening.at,
+        kind,
+        reason,
+        message: opening.message.clone(),
+        shows: (*opening.shows).clone(),
+        approvers: words::people(&opening.approvers),
+        signals: signals(opening, names),
+        since: utc(opening.opened),
+        until: opening.deadline.map(utc),
+        escalated: opening.escalated,
+    }
+}
+
+/// The signals that end a wait.
+pub(super) fn signals(opening: &OpeningState, names: &Names) -> Vec<String> {
+    let step = names.definition().scope(names.scope(opening.at.0)).step(opening.at.1);
+    match &step.kind {
+        Kind::Wait(wait) if opening.kind == OpeningKind::Wait => {
+            wait.on.iter().map(ToString::to_string).collect()
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,164 @@
+//! A whole run, as the command line and the interface show it.
+//!
+//! The names of the fields are a contract with other programs. Steps stand in the order of the document, and after
+//! each composite the steps inside it, instance by instance. What has not begun has no instance and no steps here; the
+//! drawing shows those.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{CostView, ErrorView, Names, OpeningView, StepView, UndoView, openings, step, undo};
+use crate::{
+    engine::{InstanceIx, RunState, StepAt, utc},
+    ir::RunStatus,
+    plan::Plan,
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunView {
+    /// None before it has been started.
+    pub run_id: Option<String>,
+    pub workflow: WorkflowView,
+    pub status: RunStatus,
+    pub native_status: String,
+    pub degraded: bool,
+    pub started_at: Option<String>,
+    pub finished_at: Option<String>,
+    /// None while it goes on: a view has no clock.
+    pub duration_ms: Option<u64>,
+    pub outputs: Value,
+    pub error: Option<ErrorView>,
+    pub cost: CostView,
+    /// The run that this one retries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<String>,
+    /// Which try at the whole this is, counted from 1.
+    pub attempt: u32,
+    /// When the run that retries this one is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<CancelView>,
+    /// Why it was set aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<String>,
+    pub waiting_for: Vec<OpeningView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undo: Option<UndoView>,
+    pub steps: Vec<StepView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WorkflowView {
+    pub id: String,
+    pub version: Option<String>,
+    pub dialect: String,
+    pub hash: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CancelView {
+    pub by: String,
+    pub reason: Option<String>,
+    pub at: String,
+}
+
+/// What is shown beyond what the run is doing now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RunOptions {
+    /// Also the steps of earlier tries at composites, and of their earlier visits, marked as superseded.
+    pub all_instances: bool,
+}
+
+pub fn run(plan: &Plan, state: &RunState) -> RunView {
+    run_with(plan, state, RunOptions::default())
+}
+
+pub fn run_with(plan: &Plan, state: &RunState, options: RunOptions) -> RunView {
+    let names = Names::of(&plan.definition, state);
+    let current = current(state);
+    let order = order(state, &current, options.all_instances);
+    let workflow = &plan.definition.root().workflow;
+    let (status, start, end) = (state.status(), state.start.as_deref(), state.end.as_ref());
+    let started = state.instances.first().map(|root| root.started);
+    let is_current = |at: &StepAt| current[at.0.0 as usize];
+    let shown: Vec<StepAt> = order.iter().copied().filter(is_current).collect();
+    RunView {
+        run_id: start.map(|start| start.run.to_string()),
+        workflow: WorkflowView {
+            id: workflow.id.to_string(),
+            version: workflow.version.clone(),
+            dialect: workflow.origin.dialect.clone(),
+            hash: plan.definition.hash.to_string(),
+        },
+        status,
+        native_status: workflow.words.run(status).to_owned(),
+        degraded: end.is_some_and(|end| end.degraded),
+        started_at: started.map(utc),
+        finished_at: end.map(|end| utc(end.at)),
+        duration_ms: started.zip(end).map(|(started, end)| end.at.since(started).0),
+        outputs: end.map_or(Value::Null, |end| (*end.output).clone()),
+        error: end.and_then(|end| end.error.as_ref()).map(|error| ErrorView::of(error, &names)),
+        cost: state.spent.into(),
+        retry_of: start.and_then(|start| start.retry_of.as_ref()).map(ToString::to_string),
+        attempt: start.map_or(1, |start| start.attempt),
+        retry_at: end.and_then(|end| end.retry).map(utc),
+        cancel: state.cancel.as_ref().map(|cancel| CancelView {
+            by: cancel.by.clone(),
+            reason: cancel.reason.clone(),
+            at: utc(cancel.at),
+        }),
+        quarantine: state.quarantine.clone(),
+        waiting_for: openings::open(state, &names),
+        undo: undo::summary(state, &names, &current, &shown),
+        steps: order.iter().map(|at| step::view(plan, state, &names, *at, !is_current(at))).collect(),
+    }
+}
+
+/// Which instances belong to the last visit and try of everything around them.
+pub(super) fn current(state: &RunState) -> Vec<bool> {
+    let mut current = vec![false; state.instances.len()];
+    if let Some(root) = current.first_mut() {
+        *root = true;
+    }
+    // An instance comes after the one that is around it, so that one pass will do.
+    for (i, instance) in state.instances.iter().enumerate() {
+        if current[i] {
+            let more = instance.steps.iter().filter_map(|step| step.more.as_deref());
+            more.flat_map(|more| &more.children).for_each(|child| current[child.0 as usize] = true);
+        }
+    }
+    current
+}
+
+/// The steps in the order in which they are shown.
+fn order(state: &RunState, current: &[bool], all: bool) -> Vec<StepAt> {
+    let mut inside: Vec<Vec<(u32, InstanceIx)>> = vec![Vec::new(); state.instances.len()];
+    for (i, instance) in (0..).zip(&state.instances) {
+        if let Some(parent) = instance.parent.filter(|_| all || current[i as usize]) {
+            inside[parent.0.0 as usize].push((parent.1, InstanceIx(i)));
+        }
+    }
+    let mut order = Vec::new();
+    // What is left to show, the next last.
+    let mut rest: Vec<StepAt> = Vec::new();
+    let push = |rest: &mut Vec<StepAt>, ix: InstanceIx| {
+        let count = u32::try_from(state.instance(ix).steps.len()).unwrap_or(u32::MAX);
+        rest.extend((0..count).rev().map(|step| StepAt(ix, step)));
+    };
+    if !state.instances.is_empty() {
+        push(&mut rest, InstanceIx::ROOT);
+    }
+    // By step, and for each step by number; instances were numbered in that order.
+    inside.iter_mut().for_each(|children| children.sort_unstable());
+    while let Some(at) = rest.pop() {
+        order.push(at);
+        let children = &inside[at.0.0 as usize];
+        let from = children.partition_point(|(step, _)| *step < at.1);
+        let to = children.partition_point(|(step, _)| *step <= at.1);
+        for (_, child) in children[from..to].iter().rev() {
+            push(&mut rest, *child);
+        }
+    }
+    order
+}

@@ -1,0 +1,125 @@
+//! One step of a run, as it is shown.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{CostView, Names, Why, why, words};
+use crate::{
+    engine::{Error, More, Role, RunState, StepAt, utc},
+    ir::{ErrorClass, Kind, StepStatus},
+    plan::Plan,
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepView {
+    pub path: String,
+    pub id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Which step of which instance, exactly: inputs name it so.
+    pub at: StepAt,
+    /// Whether it belongs to an earlier try at what is around it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub superseded: bool,
+    pub kind: &'static str,
+    pub status: StepStatus,
+    pub native_status: String,
+    /// Attempts in the last iteration; of a composite, tries in this visit.
+    pub attempts: u32,
+    /// Over all iterations and visits.
+    pub total_attempts: u32,
+    /// Rounds of the completion check, or passes of a loop.
+    pub iterations: u32,
+    /// The convergence stage, from 1.
+    pub stage: u32,
+    pub visits: u32,
+    pub started_at: Option<String>,
+    pub finished_at: Option<String>,
+    pub duration_ms: Option<u64>,
+    pub outputs: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    pub error: Option<ErrorView>,
+    /// What its own attempts cost, without what is inside it.
+    pub cost: CostView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<Why>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ErrorView {
+    pub class: ErrorClass,
+    pub code: Option<String>,
+    pub message: String,
+    /// The step at which it began, when that is another one.
+    pub step: Option<String>,
+}
+
+impl ErrorView {
+    pub(super) fn of(error: &Error, names: &Names) -> ErrorView {
+        ErrorView {
+            class: error.class,
+            code: error.code.clone(),
+            message: error.message.clone(),
+            step: error.origin.map(|at| names.step(at)),
+        }
+    }
+}
+
+pub(super) fn view(plan: &Plan, state: &RunState, names: &Names, at: StepAt, superseded: bool) -> StepView {
+    let scope = names.scope(at.0);
+    let step = plan.definition.scope(scope).step(at.1);
+    let now = state.step(at);
+    let blank = More::default();
+    let more = now.more.as_deref().unwrap_or(&blank);
+    let status = state.step_status(at);
+    let own_failure = now.effect.is_some_and(|effect| effect.as_skipped);
+    let words = &plan.definition.workflow_of(scope).workflow.words;
+    StepView {
+        path: names.step(at),
+        id: step.id.to_string(),
+        name: step.name.clone(),
+        at,
+        superseded,
+        kind: words::kind(step.kind.name()),
+        status,
+        native_status: words.step(status, own_failure).to_owned(),
+        attempts: attempts(&step.kind, more),
+        total_attempts: more.total_attempts,
+        iterations: iterations(&step.kind, more),
+        stage: more.next.stage,
+        visits: now.visit,
+        started_at: more.started.map(utc),
+        finished_at: more.ended.map(utc),
+        duration_ms: more.started.zip(more.ended).map(|(started, ended)| ended.since(started).0),
+        // What an earlier visit gave is no output of this one.
+        outputs: now.outcome.map_or(Value::Null, |_| (*now.output).clone()),
+        summary: more.summary.clone(),
+        error: more.error.as_ref().map(|error| ErrorView::of(error, names)),
+        cost: more.cost.into(),
+        why: why::of(plan, state, names, at),
+    }
+}
+
+fn attempts(kind: &Kind, more: &More) -> u32 {
+    match kind {
+        Kind::Work(_) => more.attempts[Role::Main as usize],
+        Kind::Gate(_) | Kind::Wait(_) | Kind::Branch(_) => 0,
+        // A failure that is not tried again is not counted among the tries.
+        Kind::Parallel(_) | Kind::Each(_) | Kind::Loop(_) | Kind::Call(_) => {
+            let begun = more.started.is_some() && more.due.is_none();
+            more.tries + u32::from(begun)
+        }
+    }
+}
+
+fn iterations(kind: &Kind, more: &More) -> u32 {
+    match kind {
+        // Between iterations, the one that comes next has had no attempt yet.
+        Kind::Work(_) if more.attempts[Role::Main as usize] == 0 => more.next.iteration - 1,
+        Kind::Work(_) => more.next.iteration,
+        Kind::Loop(_) => u32::try_from(more.children.len()).unwrap_or(u32::MAX),
+        Kind::Gate(_) | Kind::Wait(_) | Kind::Branch(_) => 0,
+        Kind::Parallel(_) | Kind::Each(_) | Kind::Call(_) => u32::from(more.started.is_some()),
+    }
+}

@@ -1,0 +1,209 @@
+//! The contract of the run's object, the order of steps, lines of a timeline, and the drawing.
+
+use serde_json::json;
+
+use super::{
+    Level, NodeKind, RunOptions, Timeline, graph as draw, run_with,
+    testing::{Trial, after, gate, graph, id, parallel, route, work},
+};
+use crate::{expr::aip15, ir::*, plan::check, time::Millis};
+use std::sync::Arc;
+
+fn each(name: &str, steps: Vec<Step>) -> Step {
+    let over = aip15::value(&json!([1, 2])).unwrap();
+    let scope = Arc::new(route(steps));
+    Step::new(id(name), Kind::Each(Each { over, parallelism: None, errors: EachErrors::Finish, scope }))
+}
+
+fn again(name: &str, steps: Vec<Step>) -> Step {
+    let condition = aip15::condition("$steps.x.by != 'nobody'").unwrap();
+    let scope = Arc::new(route(steps));
+    Step::new(id(name), Kind::Loop(Loop { condition, test: LoopTest::After, max: 9, scope }))
+}
+
+#[test]
+fn paths_have_the_forms_of_the_contract_and_stand_in_document_order() {
+    let both = parallel("both", vec![("left", vec![work("l")]), ("right", vec![work("r")])]);
+    let trial = Trial::new(graph(vec![each("every", vec![work("i")]), both, again("more", vec![work("x")])]));
+    let trial = trial.start().ok("more#1/x");
+    let paths: Vec<String> = trial.view().steps.into_iter().map(|step| step.path).collect();
+    let expected = [
+        "every",
+        "every[0]/i",
+        "every[1]/i",
+        "both",
+        "both/left/l",
+        "both/right/r",
+        "more",
+        "more#1/x",
+        "more#2/x",
+    ];
+    assert_eq!(paths, expected);
+    assert_eq!(trial.step("more").iterations, 2);
+}
+
+#[test]
+fn the_object_has_the_fields_of_the_contract() {
+    let trial = Trial::new(graph(vec![work("a")])).start().ok("a");
+    let view = serde_json::to_value(trial.view()).unwrap();
+    for field in [
+        "run_id",
+        "workflow",
+        "status",
+        "native_status",
+        "degraded",
+        "started_at",
+        "finished_at",
+        "duration_ms",
+        "outputs",
+        "error",
+        "cost",
+        "steps",
+    ] {
+        assert!(view.get(field).is_some(), "{field}");
+    }
+    assert_eq!(view["workflow"]["id"], "main");
+    assert_eq!((&view["status"], &view["duration_ms"]), (&json!("succeeded"), &json!(1_000)));
+    assert_eq!(view["cost"], json!({"tokens": 0, "usd": null}));
+    let step = json!({
+        "path": "a", "id": "a", "at": [0, 0], "kind": "work", "status": "succeeded",
+        "native_status": "succeeded", "attempts": 1, "total_attempts": 1, "iterations": 1, "stage": 1,
+        "visits": 1, "started_at": "1970-01-01T00:00:00Z", "finished_at": "1970-01-01T00:00:01Z",
+        "duration_ms": 1_000, "outputs": {"by": "a"}, "error": null, "cost": {"tokens": 0, "usd": null},
+    });
+    assert_eq!(view["steps"], json!([step]));
+}
+
+#[test]
+fn a_run_that_has_not_been_started_is_queued() {
+    let trial = Trial::new(graph(vec![work("a")]));
+    let view = trial.view();
+    assert_eq!((view.status, view.run_id, view.steps.len()), (RunStatus::Queued, None, 0));
+}
+
+#[test]
+fn an_open_gate_says_all_that_a_decision_needs() {
+    let trial = Trial::new(graph(vec![gate("g")])).start();
+    let open = serde_json::to_value(&trial.view().waiting_for).unwrap();
+    let expected = json!([{
+        "number": 0, "step": "g", "at": [0, 0], "kind": "gate", "message": "Go on?",
+        "approvers": ["the role lead", "ann"], "since": "1970-01-01T00:00:00Z",
+        "until": "1970-01-01T00:01:00Z",
+    }]);
+    assert_eq!(open, expected);
+    assert_eq!(trial.view().status, RunStatus::Waiting);
+}
+
+#[test]
+fn earlier_tries_are_shown_when_asked_for() {
+    let mut both = parallel("both", vec![("left", vec![work("a")]), ("right", vec![work("b")])]);
+    both.policy.retry = Retry::of(&[ErrorClass::Transient], 2, Backoff::default());
+    let trial = Trial::new(route(vec![both])).start().ok("both/left/a").fail("both/right/b").wake_at(60);
+    assert_eq!(trial.view().steps.len(), 3);
+    let all = run_with(&trial.plan, &trial.state, RunOptions { all_instances: true });
+    let shown: Vec<(&str, bool)> =
+        all.steps.iter().map(|step| (step.path.as_str(), step.superseded)).collect();
+    let old = [("both/left/a", true), ("both/right/b", true)];
+    let new = [("both/left/a", false), ("both/right/b", false)];
+    assert_eq!(shown, [&[("both", false)][..], &old, &new].concat());
+}
+
+#[test]
+fn the_timeline_tells_what_happened_in_lines() {
+    let mut a = work("a");
+    a.policy.retry = Retry::of(&[ErrorClass::Transient], 2, Backoff::default());
+    let trial = Trial::new(graph(vec![a, after("b", &["a"])])).start().fail("a").wake_at(9).ok("a").cancel();
+    let mut timeline = Timeline::new(&trial.plan);
+    let lines: Vec<String> = trial
+        .records
+        .iter()
+        .filter_map(|record| timeline.feed(record))
+        .map(|entry| format!("{} {:?} {} {}", entry.seq, entry.level, entry.path, entry.text))
+        .collect();
+    let expected = [
+        "0 Info  run started",
+        "2 Info a started",
+        "3 Warning a attempt 1 failed: boom",
+        "4 Warning a tries again at 1970-01-01T00:00:02Z: boom",
+        "6 Info a attempt 2 started",
+        "8 Info a succeeded",
+        "10 Info b started",
+        "11 Warning  cancelled by ann",
+        "12 Warning  stops: cancelled by ann",
+        "13 Info b is told to stop: what is around it stopped",
+    ];
+    assert_eq!(lines, expected);
+    assert!(Level::Detail < Level::Error);
+}
+
+#[test]
+fn a_graph_is_drawn_by_its_dependencies() {
+    let trial = Trial::new(graph(vec![work("a"), after("b", &["a"])])).start().ok("a");
+    let drawn = draw(&trial.plan, Some(&trial.state));
+    let edges: Vec<_> = drawn.edges.iter().map(|edge| (edge.from.as_str(), edge.to.as_str())).collect();
+    assert_eq!(edges, [("a", "b")]);
+    let statuses: Vec<_> = drawn.nodes.iter().map(|node| node.status).collect();
+    assert_eq!(statuses, [Some(StepStatus::Succeeded), Some(StepStatus::Running)]);
+    assert_eq!(draw(&trial.plan, None).nodes[0].status, None);
+}
+
+#[test]
+fn routes_are_drawn_with_their_labels_and_composites_as_groups() {
+    let arm = Arm { when: aip15::condition("$input.go").unwrap(), next: Target::Step(id("ask")) };
+    let choose = Step::new(id("choose"), Kind::Branch(Branch { arms: vec![arm], default: Target::End }));
+    let mut ask = gate("ask");
+    if let Kind::Gate(gate) = &mut ask.kind {
+        gate.on_reject = Some(Target::End);
+        gate.on_timeout = GateTimeout::Go(Target::Step(id("every")));
+    }
+    let every = each("every", vec![work("one"), work("two")]);
+    let trial = Trial::new(route(vec![choose, ask, every]));
+    let drawn = draw(&trial.plan, None);
+    let edge =
+        |edge: &super::Edge| format!("{} -> {} {}", edge.from, edge.to, edge.label.as_deref().unwrap_or(""));
+    let edges: Vec<String> = drawn.edges.iter().map(edge).collect();
+    let expected = [
+        "choose -> ask $input.go",
+        "choose -> $end else",
+        "ask -> $end rejected",
+        "ask -> every timeout",
+        "every[]/one -> every[]/two ",
+    ];
+    assert_eq!(edges, expected);
+    assert_eq!(drawn.groups[1].inside.as_deref(), Some("every"));
+    assert_eq!(drawn.nodes[0].kind, NodeKind::Step(KindName::Branch));
+}
+
+#[test]
+fn items_of_one_step_are_one_node_with_counts() {
+    let trial = Trial::new(route(vec![each("every", vec![work("one")])])).start().ok("every[0]/one");
+    let drawn = draw(&trial.plan, Some(&trial.state));
+    let one = drawn.nodes.iter().find(|node| node.id == "every[]/one").unwrap();
+    assert_eq!(one.status, Some(StepStatus::Running));
+    assert_eq!(one.counts, [(StepStatus::Running, 1), (StepStatus::Succeeded, 1)].into());
+}
+
+#[test]
+fn a_large_graph_is_drawn_and_shown_in_reasonable_time() {
+    let names: Vec<String> = (0..2_000).map(|i| format!("s{i}")).collect();
+    let steps = names.iter().map(|name| work(name)).collect();
+    let mut trial = Trial::new(Scope { timeout: Some(Millis::hours(1)), ..graph(steps) });
+    trial.grant = 2_000;
+    let trial = trial.start();
+    assert_eq!(draw(&trial.plan, Some(&trial.state)).nodes.len(), 2_000);
+    assert_eq!(trial.view().steps.len(), 2_000);
+}
+
+#[test]
+fn called_workflows_are_groups_of_their_own() {
+    let called = Workflow::new(crate::ids::WorkflowId::new("sub").unwrap(), graph(vec![work("x")]));
+    let library = std::collections::BTreeMap::from([("sub".to_owned(), Arc::new(called))]);
+    let call =
+        |name: &str| Step::new(id(name), Kind::Call(Call { workflow: "sub".into(), exports: Vec::new() }));
+    let trial = Trial::calling(graph(vec![call("one"), call("two")]), &library).start().ok("one/x");
+    let drawn = draw(&trial.plan, Some(&trial.state));
+    let ids: Vec<&str> = drawn.nodes.iter().map(|node| node.id.as_str()).collect();
+    assert_eq!(ids, ["one", "two", "sub//x"]);
+    assert_eq!((drawn.nodes[0].calls, drawn.nodes[1].calls), (Some(1), Some(1)));
+    assert!(check(trial.plan.definition.root().workflow.clone(), &library).definition.is_some());
+}

@@ -1,0 +1,83 @@
+//! What was taken back, what was not, and what may have had an effect though it was cut off.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::Names;
+use crate::engine::{Phase, RunState, StepAt, Walk};
+
+/// Paths of steps, in the order of the document.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct UndoView {
+    pub undone: Vec<String>,
+    /// Still to come, in a walk that goes on.
+    pub to_undo: Vec<String>,
+    /// Could not be undone, or was left because another could not.
+    pub not_undone: Vec<String>,
+    /// Cut off before it was known how they ended.
+    pub possibly_effective: Vec<String>,
+}
+
+/// None when nothing was ever to be undone.
+pub(super) fn summary(
+    state: &RunState,
+    names: &Names,
+    current: &[bool],
+    shown: &[StepAt],
+) -> Option<UndoView> {
+    if state.walks.is_empty() {
+        return None;
+    }
+    // Earlier visits of a composite count, and so do their steps; an earlier try was undone to be made again.
+    let targeted: BTreeSet<StepAt> = state
+        .walks
+        .iter()
+        .filter(|(of, _)| matches!(of, Walk::Workflow(home) if current[home.0 as usize]))
+        .flat_map(|(_, walk)| walk.targets.iter().map(|target| target.at))
+        .collect();
+    let shown: BTreeSet<StepAt> = shown.iter().copied().chain(targeted).collect();
+    let mut view = UndoView::default();
+    for at in shown {
+        match place(state, at) {
+            Place::Undone => view.undone.push(names.step(at)),
+            Place::ToUndo => view.to_undo.push(names.step(at)),
+            Place::NotUndone => view.not_undone.push(names.step(at)),
+            Place::Untouched => {}
+        }
+    }
+    let uncertain: BTreeSet<StepAt> =
+        state.walks.values().flat_map(|walk| walk.uncertain.iter().copied()).collect();
+    view.possibly_effective = uncertain.into_iter().map(|at| names.step(at)).collect();
+    Some(view)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Undone,
+    ToUndo,
+    NotUndone,
+    /// No walk came to it.
+    Untouched,
+}
+
+/// Where a step is in the undoing of its workflow.
+pub(super) fn place(state: &RunState, at: StepAt) -> Place {
+    let instance = state.instance(at.0);
+    let phase = state.step(at).phase;
+    match phase {
+        Phase::Stuck => return Place::NotUndone,
+        Phase::Undoing => return Place::ToUndo,
+        _ => {}
+    }
+    let Some(walk) = state.walks.get(&Walk::Workflow(instance.home)) else {
+        return if phase == Phase::Undone { Place::Undone } else { Place::Untouched };
+    };
+    // An earlier visit may be undone and a later one not; what is left counts.
+    match instance.completed.iter().any(|done| done.step == at.1) {
+        true if walk.ended => Place::NotUndone,
+        true => Place::ToUndo,
+        false if phase == Phase::Undone => Place::Undone,
+        false => Place::Untouched,
+    }
+}

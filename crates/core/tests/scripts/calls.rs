@@ -1,0 +1,129 @@
+//! Calls: another workflow as one step.
+
+use serde_json::json;
+use skein_core::{
+    ir::{Effect, ErrorClass, WaitTimeout},
+    time::Millis,
+};
+
+use crate::support::*;
+
+fn sub(steps: Vec<skein_core::ir::Step>) -> Others {
+    library(vec![("sub", routed(steps))])
+}
+
+/// The called workflow is given the step's inputs, and its output is the step's.
+#[test]
+fn a_call_gives_what_the_workflow_gives() {
+    let others = sub(vec![reads(work("x"), "n", "$input.n")]);
+    script!(routed(vec![reads(call("c", "sub"), "n", "$input.m"), work("z")]), others)
+        .with(json!({"m": 3}))
+        .start()
+        .gives("c/x", json!({"sum": 6}))
+        .ok("z")
+        .done();
+}
+
+/// Inputs that were not given take the called workflow's defaults.
+#[test]
+fn defaults_of_the_called_workflow_are_filled_in() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "default": 7}}});
+    let others = library(vec![("sub", inputs(schema, routed(vec![reads(work("x"), "n", "$input.n")])))]);
+    script!(routed(vec![reads(call("c", "sub"), "n", "$input.m")]), others).start().ok("c/x").done();
+}
+
+/// Inputs that the called workflow does not take fail the step before anything starts.
+#[test]
+fn inputs_that_do_not_fit_fail_the_call() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    let others = library(vec![("sub", inputs(schema, routed(vec![work("x")])))]);
+    script!(routed(vec![reads(call("c", "sub"), "n", "$input.m")]), others)
+        .with(json!({"m": "x"}))
+        .start()
+        .done();
+}
+
+/// A call fails with the error of what it called, and names where that began.
+#[test]
+fn a_call_fails_with_the_error_inside() {
+    script!(routed(vec![call("c", "sub")]), sub(vec![work("x")]))
+        .start()
+        .fail("c/x", ErrorClass::External)
+        .done();
+}
+
+/// The class of the error inside decides whether the call is tried again.
+#[test]
+fn a_call_is_retried_by_the_class_inside() {
+    script!(routed(vec![retried(call("c", "sub"), 2)]), sub(vec![work("x")]))
+        .start()
+        .fail("c/x", ErrorClass::Transient)
+        .due()
+        .ok("c/x")
+        .done();
+}
+
+/// A called workflow that runs out of its own time fails the call with class timeout.
+#[test]
+fn a_called_workflow_that_times_out_fails_the_call() {
+    let timed = routed(vec![work("x")]).with(|sub| sub.scope.timeout = Some(Millis::seconds(5)));
+    script!(routed(vec![call("c", "sub")]), library(vec![("sub", timed)])).start().due().stops("c/x").done();
+}
+
+/// A called workflow that is cancelled from within fails the call, and is not tried again.
+#[test]
+fn a_called_workflow_that_is_cancelled_fails_the_call() {
+    let others = sub(vec![wait_until("w", WaitTimeout::Cancel), work("x")]);
+    script!(routed(vec![retried(call("c", "sub"), 3)]), others).start().due().done();
+}
+
+/// The run around it that is cancelled takes the called workflow with it.
+#[test]
+fn cancelling_the_run_cancels_the_call() {
+    script!(routed(vec![call("c", "sub")]), sub(vec![work("x"), work("y")]))
+        .start()
+        .cancel()
+        .stops("c/x")
+        .done();
+}
+
+/// A wait inside makes the whole run wait.
+#[test]
+fn a_wait_inside_makes_the_run_wait() {
+    let others = sub(vec![wait("w", &["paid"]), work("x")]);
+    script!(routed(vec![call("c", "sub")]), others).start().signal("paid", json!(5)).ok("c/x").done();
+}
+
+/// A step inside that ended incomplete, where that is an end, makes the call succeed.
+#[test]
+fn an_incomplete_step_inside_is_a_success_of_the_call() {
+    let x = checked("x", 2).with(|x| {
+        the_check(x).incomplete_is_an_end = true;
+        x.policy.effects.incomplete = Effect::GO_ON;
+    });
+    script!(routed(vec![call("c", "sub")]), library(vec![("sub", graph(vec![x]))]))
+        .start()
+        .ok("c/x")
+        .incomplete("c/x")
+        .ok("c/x")
+        .incomplete("c/x")
+        .done();
+}
+
+/// What is degraded inside makes the workflow around it degraded.
+#[test]
+fn a_degraded_call_degrades_the_run() {
+    let x = on_failure(work("x"), Effect::CONTINUE);
+    script!(routed(vec![call("c", "sub")]), library(vec![("sub", graph(vec![x]))]))
+        .start()
+        .fail("c/x", ErrorClass::NonRetryable)
+        .done();
+}
+
+/// Each called workflow counts its own executions.
+#[test]
+fn a_called_workflow_has_its_own_max_steps() {
+    let limited = routed(vec![work("x"), work("y")]).with(|sub| sub.scope.max_steps = Some(1));
+    let around = routed(vec![call("c", "sub")]).with(|workflow| workflow.scope.max_steps = Some(1));
+    script!(around, library(vec![("sub", limited)])).start().ok("c/x").done();
+}

@@ -1,0 +1,106 @@
+//! Cancel: at every point of a run.
+
+use skein_core::ir::{ErrorClass, HoldReason, Siblings};
+
+use crate::support::*;
+
+/// What runs is stopped, what had not started is skipped, and the run is cancelled when all has ended.
+#[test]
+fn cancel_stops_what_runs() {
+    script!(graph(vec![work("a"), after("b", &["a"])])).start().cancel().stops("a").done();
+}
+
+/// An open gate, a wait, a hold and a delay end at once.
+#[test]
+fn cancel_ends_what_waits() {
+    let steps =
+        vec![gate("g", |_| {}), wait("w", &["paid"]), work("h"), retried(work("d"), 2), after("n", &["g"])];
+    script!(graph(steps))
+        .start()
+        .blocks("h", HoldReason::Quota, Some(60))
+        .fail("d", ErrorClass::Transient)
+        .cancel()
+        .done();
+}
+
+/// A step that is ready and has had no worker is as if it had not arrived.
+#[test]
+fn cancel_forgets_what_was_only_ready() {
+    script!(graph(vec![work("a")])).grant(0).start().cancel().done();
+}
+
+/// During a check the check is stopped; the work is not known to be complete, and the step is cancelled.
+#[test]
+fn cancel_during_a_check() {
+    script!(graph(vec![checked("a", 2)])).start().ok("a").cancel().stops("a").done();
+}
+
+/// A check that was told to stop and still says complete has completed the step.
+#[test]
+fn cancel_during_a_check_that_completes() {
+    script!(graph(vec![checked("a", 2)])).start().ok("a").cancel().ok("a").done();
+}
+
+/// Inside composites everything is stopped, all the way down.
+#[test]
+fn cancel_reaches_into_composites() {
+    let inner = parallel("inner", vec![("a", vec![work("x")]), ("b", vec![gate("g", |_| {})])]);
+    let outer = parallel("outer", vec![("l", vec![inner]), ("r", vec![work("y")])]);
+    script!(routed(vec![outer])).start().cancel().stops("outer/l/inner/a/x").stops("outer/r/y").done();
+}
+
+/// A second cancel is accepted and changes nothing.
+#[test]
+fn cancel_twice_is_once() {
+    script!(graph(vec![work("a")])).start().cancel().cancel().stops("a").done();
+}
+
+/// After the end a cancel is refused.
+#[test]
+fn cancel_after_the_end_is_refused() {
+    script!(graph(vec![work("a")])).start().ok("a").cancel().done();
+}
+
+/// Where a cancel undoes, what was completed is taken back, and the run stays cancelled.
+#[test]
+fn cancel_can_undo() {
+    script!(saga(vec![undoable(work("a")), undoable(work("b"))]))
+        .start()
+        .ok("a")
+        .cancel()
+        .stops("b")
+        .ok("a")
+        .done();
+}
+
+/// A cancel while the run undoes is recorded and does not touch the undo.
+#[test]
+fn cancel_during_undo_is_recorded() {
+    script!(saga(vec![undoable(work("a")), work("b")]))
+        .start()
+        .ok("a")
+        .fail("b", ErrorClass::NonRetryable)
+        .cancel()
+        .ok("a")
+        .done();
+}
+
+/// A cancel while what is at work drains stops it after all.
+#[test]
+fn cancel_stops_what_drains() {
+    let workflow =
+        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    script!(workflow).start().fail("a", ErrorClass::NonRetryable).cancel().stops("b").done();
+}
+
+/// Before the start there is nothing to cancel.
+#[test]
+fn cancel_before_the_start_is_refused() {
+    script!(graph(vec![work("a")])).cancel().start().done();
+}
+
+/// A run that is being cancelled when the host dies goes on being cancelled.
+#[test]
+fn cancel_survives_a_crash() {
+    script!(graph(vec![work("a")])).start().cancel().recover().done();
+}

@@ -1,0 +1,76 @@
+//! How many steps of a scope are at work at once, and who is next.
+
+use skein_core::ir::{ErrorClass, HoldReason};
+
+use crate::support::*;
+
+fn narrow(steps: Vec<skein_core::ir::Step>, concurrency: u32) -> skein_core::ir::Workflow {
+    graph(steps).with(|workflow| workflow.scope.concurrency = Some(concurrency))
+}
+
+/// Slots are given in order of declaration, whatever the order in which steps became ready.
+#[test]
+fn slots_go_in_order_of_declaration() {
+    let steps = vec![work("a"), work("b"), work("c"), work("d")];
+    script!(narrow(steps, 2)).start().ok("b").ok("a").ok("c").ok("d").done();
+}
+
+/// A step that became ready later but stands first is first when the next slot comes free.
+#[test]
+fn an_earlier_declared_step_overtakes() {
+    let steps = vec![after("first", &["x"]), work("x"), work("y"), work("z")];
+    script!(narrow(steps, 1)).start().ok("x").ok("y").ok("first").ok("z").done();
+}
+
+/// A step that keeps its slot has it through its check and through the delay before a retry.
+#[test]
+fn a_step_may_keep_its_slot_through_checks_and_delays() {
+    let keeper = retried(checked("a", 2), 2).with(|a| a.policy.keeps_slot = true);
+    script!(narrow(vec![keeper, work("b")], 1))
+        .start()
+        .fail("a", ErrorClass::Transient)
+        .due()
+        .ok("a")
+        .ok("a")
+        .ok("b")
+        .done();
+}
+
+/// Where it is not kept, a delay before a retry gives the slot to the next.
+#[test]
+fn a_delay_gives_the_slot_back() {
+    let steps = vec![retried(work("a"), 2), work("b")];
+    script!(narrow(steps, 1)).start().fail("a", ErrorClass::Transient).due().ok("b").ok("a").done();
+}
+
+/// A held step gives its slot back, even one that keeps it otherwise.
+#[test]
+fn a_hold_always_gives_the_slot_back() {
+    let keeper = work("a").with(|a| a.policy.keeps_slot = true);
+    script!(narrow(vec![keeper, work("b")], 1))
+        .start()
+        .blocks("a", HoldReason::Quota, None)
+        .approve("a")
+        .ok("b")
+        .ok("a")
+        .done();
+}
+
+/// Gates and waits need no slot: they only hold up what depends on them.
+#[test]
+fn a_gate_needs_no_slot() {
+    script!(narrow(vec![gate("g", |_| {}), work("a")], 1)).start().ok("a").approve("g").done();
+}
+
+/// A composite is one step at work in its scope; its lanes have no limit of it.
+#[test]
+fn a_composite_takes_one_slot() {
+    let both = parallel("both", vec![("l", vec![work("x")]), ("r", vec![work("y")])]);
+    script!(narrow(vec![both, work("b")], 1)).start().ok("both/l/x").ok("both/r/y").ok("b").done();
+}
+
+/// Without a limit everything that may start does.
+#[test]
+fn no_limit_means_all_at_once() {
+    script!(graph((0..5).map(|i| work(&format!("s{i}"))).collect())).start().done();
+}

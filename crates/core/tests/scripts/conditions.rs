@@ -1,0 +1,74 @@
+//! `when`: a step that is skipped, and what its absence does.
+
+use serde_json::json;
+use skein_core::ir::Effect;
+
+use crate::support::*;
+
+fn when(name: &str, condition: &str) -> skein_core::ir::Step {
+    work(name).with(|step| step.when = Some(cond(condition)))
+}
+
+/// A true condition is as none.
+#[test]
+fn a_true_condition_lets_the_step_run() {
+    script!(graph(vec![when("a", "$input.go == true")])).with(json!({"go": true})).start().ok("a").done();
+}
+
+/// A stage that its condition skipped satisfies what depends on it, where the format says so; its output is null.
+#[test]
+fn a_skipped_agent_stage_can_satisfy() {
+    let skipped =
+        when("a", "$input.go == true").with(|a| a.policy.effects.skipped_by_condition = Effect::GO_ON);
+    let next = reads(after("b", &["a"]), "of", "$steps.a.x");
+    script!(graph(vec![skipped, next])).start().ok("b").done();
+}
+
+/// A gate that its condition skipped has approved nothing: what depends on it is skipped.
+#[test]
+fn a_skipped_gate_satisfies_nobody() {
+    let skipped = gate("g", |_| {}).with(|g| g.when = Some(cond("$input.go == true")));
+    script!(graph(vec![skipped, after("deploy", &["g"])])).start().done();
+}
+
+/// An error in a condition fails the step; it is never taken for false.
+#[test]
+fn a_condition_that_cannot_be_evaluated_fails_the_step() {
+    script!(graph(vec![when("a", "$input.n > 3"), after("b", &["a"])]))
+        .with(json!({"n": "x"}))
+        .start()
+        .done();
+}
+
+/// Null can be compared for equality; it has no place in an order.
+#[test]
+fn ordering_with_null_is_an_error() {
+    script!(graph(vec![when("eq", "$input.n == 3"), when("lt", "$input.n < 3")])).start().done();
+}
+
+/// In a routed scope a skipped step lets the cursor move on where it satisfies, and ends the scope where not.
+#[test]
+fn a_skipped_step_in_a_route_moves_on_if_it_satisfies() {
+    let skipped = when("a", "$input.go").with(|a| a.policy.effects.skipped_by_condition = Effect::GO_ON);
+    script!(routed(vec![skipped, work("b"), when("c", "$input.go"), work("d")])).start().ok("b").done();
+}
+
+/// The condition is evaluated on arrival, when what it reads has ended.
+#[test]
+fn a_condition_reads_what_came_before() {
+    let steps = vec![work("a"), after("b", &["a"]).with(|b| b.when = Some(cond("$steps.a.n > 3")))];
+    script!(graph(steps)).start().gives("a", json!({"n": 4})).ok("b").done();
+}
+
+/// A step that was not routed to reads as null.
+#[test]
+fn a_step_that_was_not_routed_to_is_null() {
+    let join = |name: &str| work(name).with(|step| step.next = Some(to("join")));
+    let steps = vec![
+        branch("choose", &[("$input.go", "yes")], "no"),
+        join("yes"),
+        join("no"),
+        reads(work("join"), "of", "$steps.yes.x"),
+    ];
+    script!(routed(steps)).start().ok("no").ok("join").done();
+}

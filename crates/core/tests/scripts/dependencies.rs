@@ -1,0 +1,41 @@
+//! Graphs: what lets a step arrive, and what keeps it from arriving.
+
+use skein_core::ir::{Effect, ErrorClass};
+
+use crate::support::*;
+
+/// A step arrives when the last of all it depends on has ended well.
+#[test]
+fn a_step_waits_for_all_it_depends_on() {
+    let steps = vec![work("a"), work("b"), after("c", &["a", "b"])];
+    script!(graph(steps)).start().ok("b").ok("a").ok("c").done();
+}
+
+/// There are no batches: a step does not wait for steps that it does not depend on.
+#[test]
+fn a_step_starts_as_soon_as_its_own_dependencies_allow() {
+    let steps = vec![work("slow"), work("quick"), after("next", &["quick"])];
+    script!(graph(steps)).start().ok("quick").ok("next").ok("slow").done();
+}
+
+/// What depends on a step that was skipped is skipped too, all the way down, and that is no failure.
+#[test]
+fn what_was_skipped_satisfies_nobody_by_itself() {
+    let first = work("a").with(|a| a.when = Some(cond("$input.go")));
+    let steps = vec![first, after("b", &["a"]), after("c", &["b"]), work("d")];
+    script!(graph(steps)).start().ok("d").done();
+}
+
+/// A failure whose policy satisfies lets dependents run; the run succeeds and says that it is degraded.
+#[test]
+fn a_failure_that_satisfies_lets_dependents_run() {
+    let steps = vec![on_failure(work("a"), Effect::CONTINUE), reads(after("b", &["a"]), "of", "$steps.a.x")];
+    script!(graph(steps)).start().fail("a", ErrorClass::NonRetryable).ok("b").done();
+}
+
+/// Values travel along dependencies: the output of one is the input of the next.
+#[test]
+fn a_step_is_given_what_it_reads() {
+    let steps = vec![work("a"), reads(after("b", &["a"]), "path", "$steps.a.path")];
+    script!(graph(steps)).start().gives("a", serde_json::json!({"path": "x.txt"})).ok("b").done();
+}

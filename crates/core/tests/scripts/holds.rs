@@ -1,0 +1,167 @@
+//! Holds: steps that are kept from starting or going on.
+
+use skein_core::{
+    engine::Decision,
+    ir::{ApprovalHold, Approver, Budget, BudgetMode, ErrorClass, HoldReason},
+};
+
+use crate::support::*;
+
+fn budget(tokens: u64, mode: BudgetMode) -> Option<Budget> {
+    Some(Budget { micro_usd: None, tokens: Some(tokens), mode })
+}
+
+/// Work with an approval is held before its first attempt, and only who may releases it.
+#[test]
+fn approval_before_the_first_attempt() {
+    let a = retried(work("a"), 2).with(|a| {
+        a.policy.approval = Some(ApprovalHold { approvers: vec![Approver::User("bob".into())] });
+    });
+    script!(graph(vec![a]))
+        .start()
+        .approve("a")
+        .decide("a", Decision::Approve, "bob", &[])
+        .fail("a", ErrorClass::Transient)
+        .due()
+        .ok("a")
+        .done();
+}
+
+/// Rejected, the step ends as rejected, without an attempt.
+#[test]
+fn approval_rejected_ends_the_step() {
+    let a = work("a").with(|a| a.policy.approval = Some(ApprovalHold::default()));
+    script!(graph(vec![a, after("b", &["a"])])).start().reject("a").done();
+}
+
+/// A spent budget of the run holds the next step until someone releases it; that step is not asked again.
+#[test]
+fn a_spent_run_budget_pauses() {
+    let workflow = graph(vec![work("a"), retried(after("b", &["a"]), 2)])
+        .with(|workflow| workflow.budget = budget(100, BudgetMode::Pause));
+    script!(workflow)
+        .start()
+        .spending(100)
+        .ok("a")
+        .approve("b")
+        .spending(50)
+        .fail("b", ErrorClass::Transient)
+        .due()
+        .ok("b")
+        .done();
+}
+
+/// A spent budget of the step holds its own retry.
+#[test]
+fn a_spent_step_budget_pauses() {
+    let a = retried(work("a"), 3).with(|a| a.policy.budget = budget(10, BudgetMode::Pause));
+    script!(graph(vec![a]))
+        .start()
+        .spending(10)
+        .fail("a", ErrorClass::Transient)
+        .due()
+        .approve("a")
+        .ok("a")
+        .done();
+}
+
+/// Mode stop: the step fails instead.
+#[test]
+fn a_spent_budget_can_stop() {
+    let workflow = graph(vec![work("a"), after("b", &["a"])])
+        .with(|workflow| workflow.budget = budget(100, BudgetMode::Stop));
+    script!(workflow).start().spending(120).ok("a").done();
+}
+
+/// Mode warn: nothing happens.
+#[test]
+fn a_spent_budget_can_only_warn() {
+    let workflow = graph(vec![work("a"), after("b", &["a"])])
+        .with(|workflow| workflow.budget = budget(100, BudgetMode::Warn));
+    script!(workflow).start().spending(120).ok("a").ok("b").done();
+}
+
+/// A check does not ask the budget: what was paid for is looked at.
+#[test]
+fn a_spent_budget_does_not_hold_a_check() {
+    let workflow =
+        graph(vec![checked("a", 2)]).with(|workflow| workflow.budget = budget(10, BudgetMode::Pause));
+    script!(workflow).start().spending(10).ok("a").ok("a").done();
+}
+
+/// A worker that says it is blocked is held for its reason until its time, and goes on by itself.
+#[test]
+fn quota_until_a_time() {
+    script!(graph(vec![work("a")])).start().blocks("a", HoldReason::Quota, Some(60)).due().ok("a").done();
+}
+
+/// A missing secret holds until someone releases it; being blocked uses up no try.
+#[test]
+fn a_secret_until_someone_releases() {
+    script!(graph(vec![work("a")]))
+        .start()
+        .blocks("a", HoldReason::Secret, None)
+        .approve("a")
+        .blocks("a", HoldReason::Secret, None)
+        .approve("a")
+        .ok("a")
+        .done();
+}
+
+/// A rate limit that the policy holds waits until the time that the report gives, instead of failing.
+#[test]
+fn a_class_can_hold_instead_of_fail() {
+    let a = work("a").with(|a| a.policy.holds = [(ErrorClass::RateLimit, HoldReason::Quota)].into());
+    script!(graph(vec![a])).start().fails("a", ErrorClass::RateLimit, None, Some(300)).due().ok("a").done();
+}
+
+/// A hold can be released before its time.
+#[test]
+fn a_timed_hold_can_be_released_early() {
+    script!(graph(vec![work("a")]))
+        .start()
+        .blocks("a", HoldReason::Quota, Some(60))
+        .pass(5)
+        .approve("a")
+        .pass(60)
+        .wake()
+        .ok("a")
+        .done();
+}
+
+/// The host can hold a step that is ready, and only one that is ready.
+#[test]
+fn the_host_can_hold_a_ready_step() {
+    script!(graph(vec![work("a"), after("b", &["a"])]))
+        .grant(0)
+        .start()
+        .hold("a", HoldReason::Secret, Some(30))
+        .hold("b", HoldReason::Secret, None)
+        .grant(5)
+        .due()
+        .hold("a", HoldReason::Secret, None)
+        .ok("a")
+        .done();
+}
+
+/// A check that is blocked is held, and the check goes on, not the work.
+#[test]
+fn a_blocked_check_goes_on_with_the_check() {
+    script!(graph(vec![checked("a", 2)]))
+        .start()
+        .ok("a")
+        .blocks("a", HoldReason::Quota, Some(60))
+        .due()
+        .ok("a")
+        .done();
+}
+
+/// A step's own limit runs on while it is held.
+#[test]
+fn a_step_limit_runs_on_while_held() {
+    let a = work("a").with(|a| {
+        a.policy.timeout = Some(skein_core::time::Millis::seconds(10));
+        a.policy.timeout_per = skein_core::ir::Per::Step;
+    });
+    script!(graph(vec![a])).start().blocks("a", HoldReason::Quota, Some(60)).due().done();
+}

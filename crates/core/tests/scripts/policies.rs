@@ -1,0 +1,248 @@
+//! What a failure does to the rest: the tables that the four formats fill in.
+
+use serde_json::json;
+use skein_core::ir::{
+    Effect, ErrorClass, HoldReason, Retry, RunStatus, Siblings, Step, StepStatus, Then, UndoFailure, Verdict,
+    Workflow,
+};
+
+use crate::support::*;
+
+/// AgentCore `abort`: the first failure stops everything; what runs is cancelled, what had not started is skipped.
+#[test]
+fn agentcore_abort_cancels_what_runs_and_skips_the_rest() {
+    let steps = vec![work("a"), work("b"), after("c", &["b"])];
+    script!(graph(steps)).start().fail("a", ErrorClass::NonRetryable).stops("b").done();
+}
+
+/// AgentCore `continue`: the step is failed, what depends on it runs, and the run succeeds, degraded.
+#[test]
+fn agentcore_continue_goes_on_and_degrades() {
+    let steps = vec![on_failure(work("a"), Effect::CONTINUE), after("b", &["a"])];
+    script!(graph(steps)).start().fail("a", ErrorClass::NonRetryable).ok("b").done();
+}
+
+/// AgentCore `retry`: exhausted retries are as `abort`.
+#[test]
+fn agentcore_exhausted_retries_abort() {
+    let steps = vec![retried(work("a"), 2), work("b")];
+    script!(graph(steps))
+        .start()
+        .fail("a", ErrorClass::Transient)
+        .due()
+        .fail("a", ErrorClass::Transient)
+        .stops("b")
+        .done();
+}
+
+/// AgentCore: a non-retryable failure under `retry` aborts at once.
+#[test]
+fn agentcore_non_retryable_is_not_retried() {
+    script!(graph(vec![retried(work("a"), 5)])).start().fail("a", ErrorClass::NonRetryable).done();
+}
+
+/// AgentCore: a fatal failure aborts whatever the policy for failures is.
+#[test]
+fn agentcore_fatal_aborts_under_any_policy() {
+    let a = on_failure(work("a"), Effect::CONTINUE)
+        .with(|a| a.policy.effects.failed_by_class = [(ErrorClass::Fatal, Effect::ABORT)].into());
+    script!(graph(vec![a, after("b", &["a"])])).start().fail("a", ErrorClass::Fatal).done();
+}
+
+/// AgentCore: the words of a run that succeeded although a step failed.
+#[test]
+fn agentcore_words_are_shown_beside_the_canonical_ones() {
+    let workflow = graph(vec![on_failure(work("a"), Effect::CONTINUE)]).with(|workflow: &mut Workflow| {
+        workflow.words.run = [(RunStatus::Succeeded, "SUCCEEDED".into())].into();
+        workflow.words.step = [(StepStatus::Failed, "FAILED".into())].into();
+    });
+    script!(workflow).start().fail("a", ErrorClass::NonRetryable).done();
+}
+
+/// IOA: what an abort leaves unstarted stays pending in its own words, while a step skipped by its own failure is skipped.
+#[test]
+fn ioa_own_failure_and_abort_have_different_words() {
+    let workflow = graph(vec![on_failure(work("a"), Effect::SKIP), after("b", &["a"]), after("c", &["b"])])
+        .with(|workflow: &mut Workflow| {
+            workflow.words.step = [(StepStatus::Skipped, "pending".into())].into();
+            workflow.words.skipped_by_own_failure = Some("skipped".into());
+        });
+    script!(workflow).start().fail("a", ErrorClass::AgentError).fail("b", ErrorClass::AgentError).done();
+}
+
+/// IOA `skip`: a step that failed is skipped, and satisfies what depends on it.
+#[test]
+fn ioa_skip_satisfies_dependents() {
+    let steps = vec![on_failure(work("a"), Effect::SKIP), after("b", &["a"])];
+    script!(graph(steps)).start().fail("a", ErrorClass::Validation).ok("b").done();
+}
+
+/// IOA `compensate`: what was completed is undone, last first; the step that failed is not.
+#[test]
+fn ioa_compensate_undoes_completed_steps_only() {
+    let steps =
+        vec![undoable(work("a")), undoable(after("b", &["a"])), undoing(undoable(after("c", &["b"])))];
+    script!(graph(steps)).start().ok("a").ok("b").fail("c", ErrorClass::AgentError).ok("b").ok("a").done();
+}
+
+/// IOA: the step whose failure began it is undone first, where that was asked for.
+#[test]
+fn ioa_compensate_can_include_the_failed_step() {
+    let steps = vec![undoable(work("a")), undoing(undoable(after("b", &["a"])))];
+    let workflow = graph(steps).with(|workflow| workflow.scope.undo.failed_step = true);
+    script!(workflow).start().ok("a").fail("b", ErrorClass::AgentError).ok("b").ok("a").done();
+}
+
+/// IOA: an undo that fails, after its retries, stops the walk; the run names what was left.
+#[test]
+fn ioa_an_undo_that_fails_stops_the_walk() {
+    let b = undoable(after("b", &["a"]))
+        .with(|b| b.undo.as_mut().unwrap().retry = Retry::of(&[ErrorClass::Transient], 2, seconds(1)));
+    let steps = vec![undoable(work("a")), b, undoing(after("c", &["b"]))];
+    let workflow = graph(steps).with(|workflow| workflow.scope.undo.if_one_fails = UndoFailure::Stop);
+    script!(workflow)
+        .start()
+        .ok("a")
+        .ok("b")
+        .fail("c", ErrorClass::AgentError)
+        .fail("b", ErrorClass::Transient)
+        .due()
+        .fail("b", ErrorClass::Transient)
+        .done();
+}
+
+/// IOA: a governance error blocks the step until a person releases it; rejecting fails it by its policy.
+#[test]
+fn ioa_governance_blocks_and_asks() {
+    let a = work("a").with(|a| a.policy.holds = [(ErrorClass::Governance, HoldReason::Governance)].into());
+    script!(graph(vec![a]))
+        .start()
+        .fail("a", ErrorClass::Governance)
+        .approve("a")
+        .fail("a", ErrorClass::Governance)
+        .reject("a")
+        .done();
+}
+
+/// SWDL `halt`: the run fails and nothing more starts.
+#[test]
+fn swdl_halt_stops_the_run() {
+    let steps = vec![work("a"), after("b", &["a"]), work("c")];
+    script!(graph(steps)).start().fail("a", ErrorClass::AgentError).stops("c").done();
+}
+
+/// SWDL `continue` of a stage: dependents run with null inputs; one that requires the input fails instead.
+#[test]
+fn swdl_continue_gives_null_and_a_required_input_fails() {
+    let go_on = |step: Step| on_failure(step, Effect::CONTINUE);
+    let steps = vec![
+        go_on(work("a")),
+        reads(after("b", &["a"]), "of", "$steps.a.x"),
+        go_on(reads(after("c", &["a"]), "of", "$steps.a.x").with(|c| c.inputs[0].required = true)),
+    ];
+    script!(graph(steps)).start().fail("a", ErrorClass::AgentError).ok("b").done();
+}
+
+/// SWDL `skip_dependents`: only what depends on it is skipped, the rest goes on, and the run fails at the end.
+#[test]
+fn swdl_skip_dependents_lets_the_others_finish() {
+    let steps = vec![
+        on_failure(work("a"), Effect::SKIP_DEPENDENTS),
+        after("b", &["a"]),
+        work("c"),
+        after("d", &["c"]),
+    ];
+    script!(graph(steps)).start().fail("a", ErrorClass::AgentError).ok("c").ok("d").done();
+}
+
+/// SWDL with a global `continue` only: what is independent goes on, dependents are skipped, the run is degraded.
+#[test]
+fn swdl_global_continue_skips_dependents() {
+    let effect = Effect { then: Then::GoOn, satisfies: false, verdict: Verdict::Degraded, as_skipped: false };
+    let steps = vec![on_failure(work("a"), effect), after("b", &["a"]), work("c")];
+    script!(graph(steps)).start().fail("a", ErrorClass::AgentError).ok("c").done();
+}
+
+/// SWDL: a missing declared output fails the stage's contract and can be tried again.
+#[test]
+fn swdl_a_missing_output_fails_the_contract() {
+    let schema =
+        json!({"type": "object", "required": ["verdict"], "properties": {"verdict": {"type": "string"}}});
+    let a = work("a").with(|a| {
+        a.outputs = skein_core::ir::Schema::new(schema);
+        a.policy.retry = Retry::of(&[ErrorClass::Validation], 2, seconds(30));
+    });
+    script!(graph(vec![a])).start().gives("a", json!({})).due().gives("a", json!({"verdict": "ok"})).done();
+}
+
+/// AIP-15: a failure undoes what was completed and the run surfaces the error that began it.
+#[test]
+fn aip15_a_failure_undoes_and_keeps_its_error() {
+    let steps = vec![undoable(work("charge")), undoable(work("ship")), work("mail")];
+    script!(saga(steps))
+        .start()
+        .gives("charge", json!({"id": 7}))
+        .ok("ship")
+        .fail("mail", ErrorClass::NonRetryable)
+        .ok("ship")
+        .ok("charge")
+        .done();
+}
+
+/// AIP-15: an undo that fails is told of, and the walk goes on with the others.
+#[test]
+fn aip15_an_undo_that_fails_does_not_stop_the_walk() {
+    let steps = vec![undoable(work("a")), undoable(work("b")), work("c")];
+    script!(saga(steps))
+        .start()
+        .ok("a")
+        .ok("b")
+        .fail("c", ErrorClass::NonRetryable)
+        .fail("b", ErrorClass::NonRetryable)
+        .ok("a")
+        .done();
+}
+
+/// Where siblings drain, what is at work goes on to its end, retries included, and nothing new starts.
+#[test]
+fn draining_lets_what_is_at_work_end() {
+    let steps = vec![work("a"), retried(work("b"), 2), after("c", &["b"])];
+    let workflow = graph(steps).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    script!(workflow)
+        .start()
+        .fail("a", ErrorClass::NonRetryable)
+        .fail("b", ErrorClass::Transient)
+        .due()
+        .ok("b")
+        .done();
+}
+
+/// A step that was told to stop and succeeded all the same has succeeded.
+#[test]
+fn a_stopped_step_that_succeeded_has_succeeded() {
+    script!(graph(vec![work("a"), work("b")]))
+        .start()
+        .fail("a", ErrorClass::NonRetryable)
+        .gives("b", json!({"n": 1}))
+        .done();
+}
+
+/// With a check still to come, it has not.
+#[test]
+fn a_stopped_step_with_a_check_to_come_is_cancelled() {
+    script!(graph(vec![work("a"), checked("b", 2)]))
+        .start()
+        .fail("a", ErrorClass::NonRetryable)
+        .ok("b")
+        .done();
+}
+
+/// A second failure while the run stops changes neither its error nor its cause.
+#[test]
+fn the_first_failure_is_the_cause() {
+    script!(graph(vec![work("a"), work("b")]))
+        .start()
+        .fail("a", ErrorClass::NonRetryable)
+        .fail("b", ErrorClass::Fatal)
+        .done();
+}

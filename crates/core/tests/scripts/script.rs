@@ -1,0 +1,319 @@
+//! A script: a workflow, what is said to it one after another, and what came of each.
+
+use std::{collections::BTreeMap, fmt::Write, sync::Arc};
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{
+        Actor, AttemptEnd, AttemptId, Cost, Decision, Driver, Finding, Input, Opening, Publication, Record,
+        Report, RunState, Start, StepAt, Stimulus, Token, apply, decide, wanted,
+    },
+    ids::{RunId, SignalName},
+    ir::{ErrorClass, HoldReason, Workflow},
+    plan::{Plan, check},
+    time::{Millis, Time},
+    view::{Names, Timeline, run},
+};
+
+use crate::{print, snapshot, support::Others};
+
+/// A script that is named after the test it is in.
+macro_rules! script {
+    ($workflow:expr) => {
+        script!($workflow, $crate::support::library(Vec::new()))
+    };
+    ($workflow:expr, $library:expr) => {{
+        fn here() {}
+        $crate::script::Script::new(std::any::type_name_of_val(&here), $workflow, &$library)
+    }};
+}
+
+pub struct Script {
+    name: String,
+    plan: Plan,
+    state: RunState,
+    /// The same state, made from the events alone.
+    replayed: RunState,
+    records: Vec<Record>,
+    timeline: Timeline,
+    now: Time,
+    grant: u32,
+    cost: Cost,
+    parameters: Value,
+    shown: BTreeMap<String, String>,
+    text: String,
+}
+
+impl Script {
+    pub fn new(test: &str, workflow: Workflow, library: &Others) -> Script {
+        // `scripts::area::rule::here`.
+        let parts: Vec<&str> = test.split("::").collect();
+        let (area, rule) = (parts[1], parts[2]);
+        let checked = check(Arc::new(workflow), library);
+        let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
+        // Parameters come later, if at all.
+        let plan = Plan { hash: definition.hash, parameters: Arc::new(json!({})), definition };
+        Script {
+            name: format!("{area}/{rule}"),
+            timeline: Timeline::new(&plan),
+            plan,
+            state: RunState::new(),
+            replayed: RunState::new(),
+            records: Vec::new(),
+            now: Time(0),
+            grant: 100,
+            cost: Cost::default(),
+            parameters: Value::Null,
+            shown: BTreeMap::new(),
+            text: format!("{}\n", rule.replace('_', " ")),
+        }
+    }
+
+    pub fn with(mut self, parameters: Value) -> Script {
+        self.parameters = parameters;
+        self
+    }
+
+    /// How many workers each of the following stimuli may start.
+    pub fn grant(mut self, grant: u32) -> Script {
+        self.grant = grant;
+        self
+    }
+
+    /// What the next report says was spent.
+    pub fn spending(mut self, tokens: u64) -> Script {
+        self.cost = Cost { tokens, micro_usd: None };
+        self
+    }
+
+    /// Time passes, and nobody says so.
+    pub fn pass(mut self, seconds: u64) -> Script {
+        self.now = self.now.after(Millis::seconds(seconds));
+        self
+    }
+
+    fn say(mut self, what: &str, input: Input) -> Script {
+        writeln!(self.text, "\n{}: {what}", print::time(self.now)).unwrap();
+        let before = self.state.clone();
+        let mut events = Vec::new();
+        let stimulus = Stimulus { at: self.now, grant: self.grant, input };
+        let answer = decide(&self.plan, &mut self.state, &stimulus, &mut events);
+        if let Err(refusal) = answer {
+            assert_eq!((&self.state, events.as_slice()), (&before, &[][..]), "a refusal changes nothing");
+            writeln!(self.text, "  refused: {refusal}").unwrap();
+            return self;
+        }
+        for event in events {
+            let record = Record { at: self.now, event };
+            let record: Record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+            apply(&self.plan, &mut self.replayed, record.at, &record.event);
+            self.timeline.feed(&record);
+            writeln!(self.text, "  {}", print::event(self.timeline.names(), &record.event)).unwrap();
+            self.records.push(record);
+        }
+        assert_eq!(self.state, self.replayed, "the events do not say all that was decided");
+        self.look();
+        self
+    }
+
+    /// What is wanted, and what has changed in the view.
+    fn look(&mut self) {
+        let view = run(&self.plan, &self.state);
+        let names = Names::of(&self.plan.definition, &self.state);
+        writeln!(self.text, "  wants {}", print::wanted(&names, wanted(&self.state))).unwrap();
+        let mut shown = BTreeMap::from([(String::new(), print::run(&view))]);
+        let mut lines = vec![(String::new(), format!("run: {}", print::run(&view)))];
+        for step in &view.steps {
+            shown.insert(step.path.clone(), print::step(step));
+            lines.push((step.path.clone(), print::step(step)));
+        }
+        for (key, line) in lines {
+            if self.shown.get(&key) != shown.get(&key) {
+                writeln!(self.text, "    {line}").unwrap();
+            }
+        }
+        self.shown = shown;
+    }
+
+    pub fn start(self) -> Script {
+        self.start_as(None, 1)
+    }
+
+    pub fn start_as(mut self, retry_of: Option<&str>, attempt: u32) -> Script {
+        let parameters = std::mem::take(&mut self.parameters);
+        self.plan = self.plan.definition.bind(parameters).unwrap();
+        let retry_of = retry_of.map(|run| RunId::new(run).unwrap());
+        let start = Start { run: RunId::new("r1").unwrap(), retry_of, attempt, context: Value::Null };
+        self.say("start", Input::Start(Box::new(start)))
+    }
+
+    fn at(&self, path: &str) -> StepAt {
+        let steps = run(&self.plan, &self.state).steps;
+        let step = steps.into_iter().find(|step| step.path == path);
+        step.unwrap_or_else(|| panic!("there is no {path}\n{}", self.text)).at
+    }
+
+    fn attempt(&self, path: &str) -> AttemptId {
+        let at = self.at(path);
+        let mut found = self.state.in_flight().iter().filter(|attempt| attempt.at == at);
+        *found.next().unwrap_or_else(|| panic!("nothing of {path} is in flight\n{}", self.text))
+    }
+
+    /// The attempt in flight of a step ends.
+    pub fn end(mut self, path: &str, what: &str, end: AttemptEnd) -> Script {
+        let attempt = self.attempt(path);
+        let report = Report { end, cost: std::mem::take(&mut self.cost) };
+        let who = print::attempt(self.timeline.names(), attempt);
+        self.say(&format!("{who} {what}"), Input::Finished { attempt, report })
+    }
+
+    pub fn ok(self, path: &str) -> Script {
+        self.end(path, "succeeds", AttemptEnd::Succeeded { output: Arc::new(Value::Null) })
+    }
+
+    pub fn gives(self, path: &str, output: Value) -> Script {
+        self.end(path, "succeeds", AttemptEnd::Succeeded { output: Arc::new(output) })
+    }
+
+    pub fn fail(self, path: &str, class: ErrorClass) -> Script {
+        self.fails(path, class, None, None)
+    }
+
+    pub fn fails(self, path: &str, class: ErrorClass, code: Option<&str>, retry_at: Option<i64>) -> Script {
+        let (code, retry_at) = (code.map(str::to_owned), retry_at.map(|seconds| Time(seconds * 1_000)));
+        self.end(path, "fails", AttemptEnd::Failed { class, code, message: "boom".into(), retry_at })
+    }
+
+    pub fn times_out(self, path: &str) -> Script {
+        self.end(path, "times out", AttemptEnd::TimedOut)
+    }
+
+    pub fn stops(self, path: &str) -> Script {
+        self.end(path, "stops", AttemptEnd::Stopped)
+    }
+
+    pub fn blocks(self, path: &str, reason: HoldReason, until: Option<i64>) -> Script {
+        let until = until.map(|seconds| Time(seconds * 1_000));
+        self.end(path, "is blocked", AttemptEnd::Blocked { reason, until, message: "not now".into() })
+    }
+
+    pub fn finds(self, path: &str, finding: Finding, fingerprints: &[&str]) -> Script {
+        let fingerprints = fingerprints.iter().map(ToString::to_string).collect();
+        self.end(path, "finds", AttemptEnd::Checked { finding, reasons: Vec::new(), fingerprints })
+    }
+
+    pub fn incomplete(self, path: &str) -> Script {
+        self.finds(path, Finding::Incomplete, &[])
+    }
+
+    /// A report for an attempt that is named, whether it is in flight or not.
+    pub fn report(self, attempt: &str, end: AttemptEnd) -> Script {
+        let report = Report { end, cost: Cost::default() };
+        let id = attempt.parse().unwrap();
+        self.say(&format!("a report for {attempt}"), Input::Finished { attempt: id, report })
+    }
+
+    pub fn late(self, attempt: &str) -> Script {
+        self.report(attempt, AttemptEnd::Succeeded { output: Arc::new(json!("late")) })
+    }
+
+    /// The last opening of a step.
+    fn opening(&self, path: &str) -> Opening {
+        let at = self.at(path);
+        let found = (0..).zip(&self.state.openings).filter(|(_, opening)| opening.at == at).last();
+        Opening(found.unwrap_or_else(|| panic!("{path} never opened\n{}", self.text)).0)
+    }
+
+    pub fn decide(self, path: &str, decision: Decision, name: &str, roles: &[&str]) -> Script {
+        let opening = self.opening(path);
+        let by = Actor { name: name.into(), roles: roles.iter().map(ToString::to_string).collect() };
+        let word = if decision == Decision::Approve { "approves" } else { "rejects" };
+        self.say(&format!("{name} {word} {path}"), Input::Decide { opening, decision, by, reason: None })
+    }
+
+    pub fn approve(self, path: &str) -> Script {
+        self.decide(path, Decision::Approve, "ann", &[])
+    }
+
+    pub fn reject(self, path: &str) -> Script {
+        self.decide(path, Decision::Reject, "ann", &[])
+    }
+
+    pub fn signal(self, name: &str, payload: Value) -> Script {
+        let input =
+            Input::Signal { name: SignalName::new(name).unwrap(), payload: Arc::new(payload), to: None };
+        self.say(&format!("signal {name}"), input)
+    }
+
+    pub fn signal_to(self, path: &str, name: &str) -> Script {
+        let to = Some(self.at(path));
+        let name = SignalName::new(name).unwrap();
+        let input = Input::Signal { name: name.clone(), payload: Arc::new(json!(1)), to };
+        self.say(&format!("signal {name} to {path}"), input)
+    }
+
+    pub fn hold(self, path: &str, reason: HoldReason, until: Option<i64>) -> Script {
+        let until = until.map(|seconds| Time(seconds * 1_000));
+        let step = self.at(path);
+        let input = Input::Hold { step, reason, until, message: "the host says so".into() };
+        self.say(&format!("the host holds {path}"), input)
+    }
+
+    pub fn wake(self) -> Script {
+        self.say("wake", Input::Wake)
+    }
+
+    /// The time passes until the next thing is due.
+    pub fn due(mut self) -> Script {
+        let due = wanted(&self.state).wake;
+        self.now = due.unwrap_or_else(|| panic!("nothing is due\n{}", self.text));
+        self.wake()
+    }
+
+    pub fn cancel(self) -> Script {
+        self.say("ann cancels", Input::Cancel { by: "ann".into(), reason: None })
+    }
+
+    pub fn recover(self) -> Script {
+        self.say("the host is back after a crash", Input::Recover)
+    }
+
+    pub fn capacity(mut self, grant: u32) -> Script {
+        let usual = std::mem::replace(&mut self.grant, grant);
+        let mut script = self.say(&format!("workers: {grant}"), Input::Capacity);
+        script.grant = usual;
+        script
+    }
+
+    pub fn published(self, item: Publication) -> Script {
+        self.say(&format!("{item:?} is published"), Input::Published { item, failed: None })
+    }
+
+    pub fn not_published(self, item: Publication) -> Script {
+        let failed = Some("no network".into());
+        self.say(&format!("{item:?} cannot be published"), Input::Published { item, failed })
+    }
+
+    pub fn retry_undo(self) -> Script {
+        self.say("ann retries the undo", Input::RetryUndo { by: "ann".into() })
+    }
+
+    pub fn break_off(self) -> Script {
+        self.say("the state makes no sense", Input::Break { message: "nonsense".into() })
+    }
+
+    /// Compares everything with the snapshot.
+    pub fn done(self) {
+        self.through_the_driver();
+        snapshot::compare(&self.name, &self.text);
+    }
+
+    /// The journal of this run is one that a driver takes.
+    fn through_the_driver(&self) {
+        let batch = skein_core::engine::Batch::new(0, skein_core::plan::Hash::ZERO, self.records.clone());
+        let mut driver = Driver::replay(self.plan.clone(), [&batch]).unwrap();
+        assert_eq!(driver.state(), &self.state);
+        driver.push(Token(0), Stimulus { at: self.now, grant: 0, input: Input::Capacity });
+        driver.poll_append();
+    }
+}

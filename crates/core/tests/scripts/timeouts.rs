@@ -1,0 +1,106 @@
+//! Time limits: of an attempt, a step, a check, a workflow.
+
+use skein_core::{
+    ir::{ErrorClass, Per, Retry},
+    time::Millis,
+};
+
+use crate::support::*;
+
+fn limited(step: skein_core::ir::Step, per: Per) -> skein_core::ir::Step {
+    step.with(|step| (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::seconds(10)), per))
+}
+
+/// The limit of an attempt is the host's to measure; each attempt has the whole of it.
+#[test]
+fn an_attempt_limit_is_told_to_the_host() {
+    let step = limited(work("a"), Per::Attempt).with(|a| {
+        a.policy.retry = Retry::of(&[ErrorClass::Timeout], 2, seconds(1));
+    });
+    script!(graph(vec![step])).start().pass(10).times_out("a").due().ok("a").done();
+}
+
+/// A step's own limit covers all attempts and delays; when it is due, what runs is stopped and nothing is retried.
+#[test]
+fn a_step_limit_covers_everything() {
+    let step = limited(retried(work("a"), 9), Per::Step);
+    script!(graph(vec![step])).start().pass(5).fail("a", ErrorClass::Transient).due().due().stops("a").done();
+}
+
+/// A step's own limit ends a delay before a retry at once.
+#[test]
+fn a_step_limit_ends_a_delay() {
+    let step = limited(retried(work("a"), 9), Per::Step).with(|a| a.policy.retry.backoff = seconds(60));
+    script!(graph(vec![step])).start().fail("a", ErrorClass::Transient).due().done();
+}
+
+/// A success that comes while the step is stopped for its time is too late.
+#[test]
+fn a_success_after_the_step_limit_is_too_late() {
+    script!(graph(vec![limited(work("a"), Per::Step)])).start().due().ok("a").done();
+}
+
+/// The check has its own limit; a check that times out is a failure of the step's work.
+#[test]
+fn a_check_has_its_own_limit() {
+    let step = checked("a", 3).with(|a| {
+        the_check(a).timeout = Some(Millis::seconds(5));
+        a.policy.retry = Retry::of(&[ErrorClass::Timeout], 2, seconds(1));
+    });
+    script!(graph(vec![step])).start().ok("a").times_out("a").due().ok("a").ok("a").done();
+}
+
+/// When the workflow's time is up, what runs is stopped, what waits is skipped, and the run has timed out.
+#[test]
+fn a_workflow_that_takes_too_long_times_out() {
+    let workflow = graph(vec![work("a"), after("b", &["a"])])
+        .with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
+    script!(workflow).start().due().stops("a").done();
+}
+
+/// The timeout wins over a failure that comes after it.
+#[test]
+fn a_failure_after_the_timeout_does_not_count() {
+    let workflow =
+        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
+    script!(workflow).start().due().fail("a", ErrorClass::Fatal).stops("b").done();
+}
+
+/// Time spent waiting for a person counts against the workflow's time.
+#[test]
+fn waiting_counts_against_the_workflow() {
+    let workflow = routed(vec![gate("g", |_| {}), work("a")])
+        .with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
+    script!(workflow).start().due().done();
+}
+
+/// A composite's limit stops what is inside and fails the composite.
+#[test]
+fn a_composite_has_a_limit_for_all_inside() {
+    let both = parallel("both", vec![("l", vec![work("x")]), ("r", vec![work("y"), work("z")])]);
+    let both = both.with(|both| both.policy.timeout = Some(Millis::seconds(10)));
+    script!(routed(vec![both])).start().due().stops("both/l/x").stops("both/r/y").done();
+}
+
+/// A workflow that is undone has no limit any more: its time was for going forward.
+#[test]
+fn the_workflow_limit_does_not_touch_an_undo() {
+    let workflow = saga(vec![undoable(work("a")), work("b")])
+        .with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
+    script!(workflow).start().ok("a").fail("b", ErrorClass::Fatal).pass(60).wake().ok("a").done();
+}
+
+/// The undo has the limit that it declares.
+#[test]
+fn an_undo_has_its_own_limit() {
+    let step = undoable(work("a")).with(|a| a.undo.as_mut().unwrap().timeout = Some(Millis::seconds(7)));
+    script!(saga(vec![step, work("b")])).start().ok("a").fail("b", ErrorClass::Fatal).times_out("a").done();
+}
+
+/// Where a timeout undoes, what was completed is taken back when nothing runs any more.
+#[test]
+fn a_timeout_can_undo() {
+    let workflow = saga(vec![undoable(work("a")), work("b")])
+        .with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
+    script!(workflow).start().ok("a").due().stops("b").ok("a").done();
+}
