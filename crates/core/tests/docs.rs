@@ -74,7 +74,7 @@ fn every_event_decodes_and_encodes_the_same() {
 
 /// The decoder says which names it knows when it is given another.
 fn event_names() -> BTreeSet<String> {
-    let message = serde_json::from_str::<Event>("\"no such event\"").unwrap_err().to_string();
+    let message = serde_json::from_str::<Event>("\"no such event\"").expect_err("there is none").to_string();
     let (_, known) = message.split_once("expected one of ").expect("it lists them");
     let names: BTreeSet<String> = known.split('`').skip(1).step_by(2).map(str::to_owned).collect();
     assert!(names.contains("run_started") && names.len() > 20, "{message}");
