@@ -95,7 +95,10 @@ fn finished(state: &RunState, bytes: &mut Bytes<'_>) -> Input {
     let unknown = AttemptId { at: step(bytes), visit: 1, iteration: 1, role: Role::Main, attempt: 1 };
     let attempt = bytes.pick(state.in_flight().iter()).copied().unwrap_or(unknown);
     let tokens = u64::from(bytes.next());
-    Input::Finished { attempt, report: Report { end: end(attempt.role, bytes), cost: Cost { tokens, micro_usd: None } } }
+    Input::Finished {
+        attempt,
+        report: Report { end: end(attempt.role, bytes), cost: Cost { tokens, micro_usd: None } },
+    }
 }
 
 fn end(role: Role, bytes: &mut Bytes<'_>) -> AttemptEnd {
