@@ -50,6 +50,8 @@ pub const JOURNAL_BYTES_WARN: u64 = 100 * 1024 * 1024;
 pub const JOURNAL_BYTES: u64 = GIB;
 pub const VALUE_BYTES_WARN: usize = 256 * KIB;
 pub const VALUE_BYTES: usize = 2 * MIB;
+/// JSON levels of a value.
+pub const VALUE_DEPTH: usize = 100;
 /// Reasons and fingerprints of one check: how many, and how long each.
 pub const CHECK_NOTES: usize = 200;
 pub const CHECK_NOTE_CHARS: usize = 240;
@@ -59,6 +61,14 @@ pub const EXPRESSION_BYTES: usize = 4 * KIB;
 pub const EXPRESSION_DEPTH: usize = 32;
 pub const EXPRESSION_FUEL: u64 = 10_000;
 pub const EXPRESSION_RESULT: usize = MIB;
+/// All the text around and inside the expressions of one string.
+pub const EXPRESSION_TEXT: usize = MIB;
+/// What could never be visited within the fuel is refused when it is read.
+pub const EXPRESSION_NODES: usize = EXPRESSION_FUEL as usize;
+/// JSON levels of an encoded expression, and of a definition as it is stored. Readers allow 128; the rest is for
+/// whatever is around it.
+pub const EXPRESSION_WIRE_DEPTH: usize = 112;
+pub const DEFINITION_DEPTH: usize = 126;
 
 // Time.
 pub const TIMEOUT_WARN: u64 = 30 * DAY;

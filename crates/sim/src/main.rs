@@ -101,7 +101,7 @@ fn simulate_all(options: &Options) -> ExitCode {
     };
     let mut total = Total::default();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(&work)).collect();
+        let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(work)).collect();
         for thread in threads {
             let part = thread.join().expect("a simulation does not panic");
             total.runs += part.runs;

@@ -10,7 +10,10 @@ use super::{
     kinds::{ApprovalStep, BranchStep, OnTimeout, SuspendStep},
     lower::at,
 };
-use crate::plan::{Problem, ProblemCode, did_you_mean};
+use crate::{
+    closest::did_you_mean,
+    plan::{Problem, ProblemCode},
+};
 
 /// Every step of a workflow by name, and which of them undo others.
 #[derive(Debug)]

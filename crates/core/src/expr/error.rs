@@ -4,10 +4,10 @@
 use thiserror::Error;
 
 use super::bounds::{MAX_SOURCE, MAX_TEXT};
-use super::closest::did_you_mean;
 use super::pointer;
 use super::shape::ShapeError;
 use super::span::Span;
+use crate::closest::or_did_you_mean;
 
 /// Why a text or a value is not an expression, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -44,7 +44,7 @@ pub enum ParseErrorKind {
     Empty,
     #[error("the key `{0}` has an expression in it")]
     ExpressionInKey(String),
-    #[error("unknown {sort} `{name}`; {sort}s are {}{}", .legal.join(", "), did_you_mean(*.closest))]
+    #[error("unknown {sort} `{name}`; {sort}s are {}{}", .legal.join(", "), or_did_you_mean(*.closest))]
     UnknownName {
         sort: &'static str,
         name: String,

@@ -8,7 +8,6 @@
 mod ast;
 mod build;
 mod call;
-mod closest;
 mod env;
 mod error;
 mod eval;

@@ -1,10 +1,10 @@
 //! Owns the small steps that all name tables take: making a reference, refusing a name. Knows no table.
 
 use super::ast::{Node, Part, Root};
-use super::closest::closest;
 use super::error::{ParseError, ParseErrorKind};
 use super::span::Span;
 use super::token::Path;
+use crate::closest::closest;
 
 /// A reference to `root`, past the first `skip` names after the path's first.
 pub(super) fn reference(root: Root, path: &Path, skip: usize, span: Span) -> Node {
@@ -21,7 +21,7 @@ pub(super) fn step(part: Part, path: &Path, skip: usize, span: Span) -> Node {
 pub(super) fn unknown(path: &Path, legal: &'static [&'static str]) -> ParseError {
     let dollar = if path.dollar { "$" } else { "" };
     let name = format!("{dollar}{}", path.first.text);
-    let closest = closest(&name, legal);
+    let closest = closest(&name, legal.iter().copied());
     let kind = ParseErrorKind::UnknownName { sort: "namespace", name, closest, legal };
     let mut span = path.first.span;
     span.start -= u32::from(path.dollar);

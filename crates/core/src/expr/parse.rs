@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use super::ast::{CompareOp, Function, Node};
 use super::bounds::{MAX_DEPTH, MAX_SOURCE};
-use super::closest::closest;
 use super::error::{Missing, ParseError, ParseErrorKind};
 use super::lex::Lexer;
 use super::shape::ShapeError;
 use super::span::Span;
 use super::token::{Path, Tok, Token};
+use crate::closest::closest;
 
 /// What a surface's grammar has, and what its names mean.
 #[derive(Clone, Copy)]
@@ -284,7 +284,7 @@ fn function(name: &str) -> Result<Function, ParseErrorKind> {
         ParseErrorKind::UnknownName {
             sort: "function",
             name: name.to_owned(),
-            closest: closest(name, LEGAL),
+            closest: closest(name, LEGAL.iter().copied()),
             legal: LEGAL,
         }
     })

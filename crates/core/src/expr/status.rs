@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::ast::{Node, Part, Root};
-use super::closest::{closest, did_you_mean};
+use crate::closest::{closest, or_did_you_mean};
 
 const WORDS: &[&str] =
     &["pending", "running", "success", "failed", "skipped", "timed_out", "cancelled", "waiting_for_approval"];
@@ -45,7 +45,7 @@ pub(super) fn remark(left: &Node, right: &Node, written: impl Fn(&Node) -> Optio
     let word = [(left, right), (right, left)].into_iter().find(|(status, _)| is_status(status))?.1;
     let Node::Literal { value: Value::String(meant), .. } = word else { return None };
     if !WORDS.contains(&meant.as_str()) {
-        let near = did_you_mean(closest(meant, WORDS));
+        let near = or_did_you_mean(closest(meant, WORDS.iter().copied()));
         return Some(format!("`{meant}` is not a status; statuses are {}{near}", WORDS.join(", ")));
     }
     let written = written(word)?;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{
-    closest::did_you_mean,
     definition::ScopeIx,
     problem::{At, Problem, ProblemCode, Problems},
     survey::{Reach, Spot, Survey, Unseen},
 };
 use crate::{
+    closest::did_you_mean,
     ids::{ArtifactName, StepId},
     ir::{Call, Kind, Step, Work},
 };

@@ -6,13 +6,12 @@ use serde_json::Value;
 
 use super::{
     Hash,
-    closest::did_you_mean,
     contracts::{is_unknown_parameter, names},
     definition::{Definition, Plan},
     problem::{At, Problem, ProblemCode},
 };
 use crate::{
-    expr::bounds::MAX_VALUE_DEPTH,
+    closest::did_you_mean,
     ir::{Schema, SchemaError},
     limits,
 };
@@ -25,8 +24,8 @@ impl Definition {
             given => given,
         };
         // Before anything that would recurse over it.
-        if !depth_is_within(&parameters, MAX_VALUE_DEPTH) {
-            let message = format!("parameters nest at most {MAX_VALUE_DEPTH} levels deep");
+        if !depth_is_within(&parameters, limits::VALUE_DEPTH) {
+            let message = format!("parameters nest at most {} levels deep", limits::VALUE_DEPTH);
             return Err(vec![Problem::new(ProblemCode::BadParameter, At::field("parameters"), message)]);
         }
         let schema = &self.root().workflow.inputs;

@@ -1,12 +1,14 @@
 //! Whether each call gives the called workflow what it must have and nothing that it refuses.
 
 use super::{
-    closest::did_you_mean,
     contracts::{Says, names, says},
     problem::{Problem, ProblemCode, Problems},
     survey::Survey,
 };
-use crate::ir::{Call, Kind, Schema};
+use crate::{
+    closest::did_you_mean,
+    ir::{Call, Kind, Schema},
+};
 
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
     for (scope, i, step) in survey.steps() {

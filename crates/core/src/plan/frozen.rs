@@ -12,13 +12,13 @@ use super::{
     definition::Definition,
     problem::{At, Problem, ProblemCode, Problems},
 };
-use crate::ir::Workflow;
+use crate::{ir::Workflow, limits};
 
 /// The one version there is.
 const VERSION: u32 = 1;
 
 /// What JSON readers allow, less one level for what may be put around it.
-const JSON_DEPTH: usize = 126;
+const JSON_DEPTH: usize = limits::DEFINITION_DEPTH;
 
 /// A workflow with everything it calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

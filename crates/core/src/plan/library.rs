@@ -6,12 +6,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    closest::did_you_mean,
     definition::detours,
     graph::Graph,
     problem::{At, Problem, ProblemCode, Problems},
 };
 use crate::{
+    closest::did_you_mean,
     ids::StepId,
     ir::{Kind, Scope, Workflow},
     limits,

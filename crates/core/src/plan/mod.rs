@@ -9,7 +9,6 @@ mod artifacts;
 mod bind;
 mod calls;
 mod check;
-mod closest;
 mod contracts;
 mod cost;
 mod definition;
@@ -26,8 +25,6 @@ mod shape;
 mod sites;
 mod survey;
 mod types;
-
-pub(crate) use closest::did_you_mean;
 
 pub use check::{Checked, check};
 pub use definition::{Definition, Next, Place, Plan, ScopeEntry, ScopeIx, WorkflowEntry};

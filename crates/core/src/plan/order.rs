@@ -2,12 +2,12 @@
 //! can be reached.
 
 use super::{
-    closest::did_you_mean,
     definition::{ScopeEntry, ScopeIx},
     problem::{At, Problem, ProblemCode, Problems},
     survey::Survey,
 };
 use crate::{
+    closest::did_you_mean,
     ids::StepId,
     ir::{GateTimeout, Kind, Shape, Step, Target, WaitTimeout},
 };

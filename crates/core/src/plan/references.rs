@@ -1,7 +1,6 @@
 //! Whether every expression can be worked out: what it names exists, and can have happened by then.
 
 use super::{
-    closest::did_you_mean,
     contracts::{Says, is_unknown_parameter, names, says},
     problem::{At, Problem, ProblemCode, Problems},
     sites::{Site, sites},
@@ -9,6 +8,7 @@ use super::{
     types,
 };
 use crate::{
+    closest::did_you_mean,
     expr::{Part, Read, Root, Span},
     ids::StepId,
     ir::{Effect, Kind, Schema, Step, Then},

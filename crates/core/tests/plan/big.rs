@@ -110,6 +110,7 @@ fn what_could_not_be_read_back_is_too_deep() {
 }
 
 #[test]
+#[allow(clippy::disallowed_types, reason = "a thread whose stack is small")]
 fn a_chain_of_ten_thousand_steps_does_not_touch_the_stack() {
     let small = std::thread::Builder::new().stack_size(256 * 1024);
     let run = || {

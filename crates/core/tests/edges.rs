@@ -1,0 +1,119 @@
+//! What each crate may depend on, and what the core may not call. A new edge is a decision, so it is made here.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this test reads the workspace")]
+
+use std::{collections::BTreeSet, process::Command};
+
+use serde_json::Value;
+
+/// A crate, what it may depend on, and what only its tests and benches may.
+const EDGES: &[(&str, &[&str], &[&str])] = &[
+    ("skein-core", &["blake3", "jsonschema", "serde", "serde_json", "thiserror"], &[]),
+    ("skein-sim", &["skein-core", "serde", "serde_json"], &[]),
+];
+
+/// Clocks, randomness, hash order, files, environment, threads, processes, network.
+const FORBIDDEN: &[&str] = &[
+    "std::collections::HashMap",
+    "std::collections::HashSet",
+    "std::hash::RandomState",
+    "std::time::Instant",
+    "std::time::Instant::now",
+    "std::time::SystemTime",
+    "std::time::SystemTime::now",
+    "std::fs::File",
+    "std::fs::OpenOptions",
+    "std::fs::copy",
+    "std::fs::create_dir_all",
+    "std::fs::read",
+    "std::fs::read_dir",
+    "std::fs::read_to_string",
+    "std::fs::remove_dir_all",
+    "std::fs::remove_file",
+    "std::fs::rename",
+    "std::fs::write",
+    "std::env::args",
+    "std::env::current_dir",
+    "std::env::var",
+    "std::env::var_os",
+    "std::env::vars",
+    "std::io::stderr",
+    "std::io::stdin",
+    "std::io::stdout",
+    "std::thread::scope",
+    "std::thread::sleep",
+    "std::thread::spawn",
+    "std::process::Command",
+    "std::process::exit",
+    "std::process::id",
+    "std::net::TcpListener",
+    "std::net::TcpStream",
+    "std::net::UdpSocket",
+];
+
+fn metadata() -> Value {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--offline", "--no-deps"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
+    value[field].as_str()
+}
+
+/// The dependencies of a package that are not on its list, each with what to do about it.
+fn unlisted(package: &Value) -> Vec<String> {
+    let name = text(package, "name").expect("a package has a name");
+    let Some((_, always, tests)) = EDGES.iter().find(|(listed, ..)| *listed == name) else {
+        return vec![format!("the crate {name} is on no list: write down in EDGES what it may depend on")];
+    };
+    let dependencies = package["dependencies"].as_array().expect("a package has dependencies");
+    let refused = dependencies.iter().filter_map(|dependency| {
+        let on = text(dependency, "name").expect("a dependency has a name");
+        let dev = text(dependency, "kind") == Some("dev");
+        let allowed = always.contains(&on) || (dev && tests.contains(&on));
+        let kind = if dev { "in its tests" } else { "in what ships" };
+        (!allowed).then(|| {
+            format!("{name} depends on {on} {kind}: do without, or add it to EDGES and say why in the commit")
+        })
+    });
+    refused.collect()
+}
+
+#[test]
+fn a_crate_depends_only_on_what_is_written_down() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("there are packages");
+    let refused: Vec<String> = packages.iter().flat_map(unlisted).collect();
+    assert!(refused.is_empty(), "\n{}", refused.join("\n"));
+    let there: BTreeSet<_> = packages.iter().filter_map(|package| text(package, "name")).collect();
+    let listed: BTreeSet<_> = EDGES.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(there, listed, "EDGES lists a crate that is gone");
+}
+
+#[test]
+fn a_listed_dependency_is_used() {
+    let metadata = metadata();
+    for (name, always, tests) in EDGES {
+        let packages = metadata["packages"].as_array().expect("there are packages");
+        let package =
+            packages.iter().find(|package| text(package, "name") == Some(name)).expect("it is there");
+        let dependencies = package["dependencies"].as_array().expect("a package has dependencies");
+        for listed in always.iter().chain(*tests) {
+            let used = dependencies.iter().any(|dependency| text(dependency, "name") == Some(listed));
+            assert!(used, "{name} does not depend on {listed} any more: take it off EDGES");
+        }
+    }
+}
+
+#[test]
+fn the_core_stays_deterministic() {
+    let lints = include_str!("../clippy.toml");
+    let missing: Vec<_> =
+        FORBIDDEN.iter().filter(|path| !lints.contains(&format!("path = \"{path}\""))).collect();
+    assert!(missing.is_empty(), "clippy.toml of the core must forbid {missing:?}");
+}
