@@ -112,9 +112,10 @@ impl Faults {
         Faults { rng, chances, crashes, seen: BTreeMap::new() }
     }
 
-    pub fn only(seed: u64, fault: Fault, chance: u64, crashes: u32) -> Faults {
-        let rng = Rng::new(seed).fork("only");
-        Faults { rng, chances: [(fault, chance)].into(), crashes, seen: BTreeMap::new() }
+    /// With these chances for these as well.
+    pub fn with(mut self, also: &[(Fault, u64)]) -> Faults {
+        self.chances.extend(also.iter().copied());
+        self
     }
 
     /// Whether this goes wrong now.

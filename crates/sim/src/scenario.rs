@@ -13,6 +13,9 @@ use skein_core::{
     time::Millis,
 };
 
+/// Its name.
+pub const NAME: &str = "scenario";
+
 /// Composites that wait for their slot, fail after something inside was completed, and are undone and tried again.
 pub fn plan() -> Plan {
     let composite = |n: u32| {
@@ -26,7 +29,7 @@ pub fn plan() -> Plan {
     };
     let mut scope = Scope::new(Shape::Graph, vec![composite(1), composite(2), composite(3)]);
     scope.concurrency = Some(1);
-    let workflow = Workflow::new(WorkflowId::new("scenario").expect("it is a name"), scope);
+    let workflow = Workflow::new(WorkflowId::new(NAME).expect("it is a name"), scope);
     let definition = check(Arc::new(workflow), &()).definition.expect("it is valid");
     definition.bind(json!({})).expect("it takes nothing")
 }

@@ -6,7 +6,7 @@ use skein_core::plan::{Plan, check};
 
 use crate::{
     compare,
-    faults::Faults,
+    faults::{Fault, Faults},
     generate::{self, Size},
     outcome::Luck,
     rng::Rng,
@@ -20,7 +20,10 @@ pub fn setup(seed: u64) -> Setup {
     let plan = shared_plan(seed / RUNS_PER_PLAN);
     let calm = rng.percent(30);
     let luck = *rng.pick(&[Luck::Calm, Luck::Usual, Luck::Usual, Luck::Rough]);
-    let faults = if calm { Faults::none() } else { Faults::chosen(seed) };
+    let mut faults = if calm { Faults::none() } else { Faults::chosen(seed) };
+    if plan.definition.root().workflow.id.as_str() == scenario::NAME {
+        faults = Faults::chosen(seed).with(&[(Fault::HoldByHost, 150), (Fault::Nonsense, 150)]);
+    }
     let workers = if calm { 1_000 } else { *rng.pick(&[1, 2, 3, 1_000]) };
     Setup { seed, plan, luck, faults, workers }
 }

@@ -539,7 +539,7 @@ impl Fold<'_> {
             Walk::Workflow(ix) => {
                 self.drop_instance_deadline(ix);
                 let instance = self.instance(ix);
-                let why = instance.halt().cloned().unwrap_or(Halt::Outer);
+                let why = instance.halt().cloned().unwrap_or_else(|| ended_badly(instance));
                 instance.phase = InstancePhase::Undoing { why };
                 instance.ended = None;
             }
@@ -653,4 +653,16 @@ impl Fold<'_> {
         let step = self.entry(attempt.at.0).step(attempt.at.1);
         super::limit::of(step, attempt.role)
     }
+}
+
+/// Why an instance is over that was never halted: one of its steps failed it.
+fn ended_badly(instance: &Instance) -> Halt {
+    let error = instance.end().and_then(|end| end.error.clone());
+    let unknown = || super::Error {
+        class: crate::ir::ErrorClass::NonRetryable,
+        code: None,
+        message: "it ended in a way that fails the workflow".to_owned(),
+        origin: None,
+    };
+    Halt::Limit { error: error.unwrap_or_else(unknown) }
 }

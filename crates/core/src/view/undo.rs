@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::Names;
-use crate::engine::{Phase, RunState, StepAt, Walk};
+use crate::engine::{Completion, Phase, RunState, StepAt, UndoTarget, Walk};
 
 /// Paths of steps, in the order of the document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -73,8 +73,11 @@ pub(super) fn place(state: &RunState, at: StepAt) -> Place {
     let Some(walk) = state.walks.get(&Walk::Workflow(instance.home)) else {
         return if phase == Phase::Undone { Place::Undone } else { Place::Untouched };
     };
-    // An earlier visit may be undone and a later one not; what is left counts.
-    match instance.completed.iter().any(|done| done.step == at.1) {
+    // An earlier visit may be undone and a later one not; what is left counts, if this walk was to undo it.
+    let targeted = |visit| walk.targets.contains(&UndoTarget { at, visit });
+    let asked = state.instance(instance.home).undo_asked;
+    let left = |done: &Completion| done.step == at.1 && (asked || targeted(done.visit));
+    match instance.completed.iter().any(left) {
         true if walk.ended => Place::NotUndone,
         true => Place::ToUndo,
         false if phase == Phase::Undone => Place::Undone,

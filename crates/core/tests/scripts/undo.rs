@@ -268,3 +268,19 @@ fn a_cancelled_call_undoes_itself_first() {
         .ok("a")
         .done();
 }
+
+/// What could not be undone before a composite was to be tried again makes the run undo_failed, and can be tried again
+/// alone: the workflow itself is not one that undoes.
+#[test]
+fn a_composite_that_cannot_be_undone_before_another_try() {
+    let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
+    script!(routed(vec![undoable(work("a")), retried(parallel("both", lanes), 2)]))
+        .start()
+        .ok("a")
+        .ok("both/l/x")
+        .fail("both/r/y", ErrorClass::Transient)
+        .fail("both/l/x", ErrorClass::NonRetryable)
+        .retry_undo()
+        .ok("both/l/x")
+        .done();
+}

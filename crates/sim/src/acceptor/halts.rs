@@ -174,7 +174,7 @@ impl Acceptor {
             _ if stuck => status == RunStatus::UndoFailed,
             RunStatus::Cancelled if inst.home == ix => status == RunStatus::Cancelled || several,
             RunStatus::Cancelled => status != RunStatus::Succeeded,
-            _ if walk.is_some() && undone => status == RunStatus::Undone || several,
+            _ if walk.is_some() && undone && inst.undo_asked => status == RunStatus::Undone || several,
             plain => status == plain || several,
         };
         ensure!(right && status != RunStatus::Succeeded, "it cannot end as {status}");

@@ -180,7 +180,8 @@ impl Decision<'_> {
         match instance.halt() {
             _ if instance.stuck => self.end_as(ix, RunStatus::UndoFailed),
             Some(Halt::Cancelled { .. } | Halt::Outer) => self.end_as(ix, RunStatus::Cancelled),
-            _ if undone > 0 => self.end_as(ix, RunStatus::Undone),
+            // Only what a composite left was undone, if the workflow was not to be.
+            _ if undone > 0 && instance.undo_asked => self.end_as(ix, RunStatus::Undone),
             _ => self.end_halted(ix),
         }
     }

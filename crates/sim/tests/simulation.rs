@@ -1,0 +1,21 @@
+//! A short simulation as a test: the long one is a command of its own.
+
+use skein_sim::simulate;
+
+#[test]
+fn no_rule_is_broken() {
+    for seed in 1..1_500 {
+        let finished = simulate::run(seed);
+        assert_eq!(finished.violation, None, "seed {seed}: cargo run -p skein-sim -- --seed {seed}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    for seed in (1..2_000).step_by(7) {
+        let (first, second) = (simulate::run(seed), simulate::run(seed));
+        assert_eq!(first.trace, second.trace, "seed {seed}");
+        let text = |finished: &skein_sim::world::Finished| serde_json::to_string(&finished.rows).unwrap();
+        assert_eq!(text(&first), text(&second), "seed {seed}");
+    }
+}
