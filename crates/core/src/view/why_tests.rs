@@ -235,7 +235,7 @@ fn the_composite_around_it_ran_out_of_time() {
 fn a_limit_was_reached() {
     let scope = Scope { max_steps: Some(1), ..graph(vec![work("a"), after("b", &["a"])]) };
     let trial = Trial::new(scope).start().ok("a");
-    let text = "limit: skipped: the workflow may execute 1 steps, and this would be one more";
+    let text = "limit: skipped: max_steps is 1, and one more was to be executed";
     assert_eq!(trial.why("b"), text);
 }
 
