@@ -13,8 +13,8 @@ use std::{
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, Batch, Cost, Driver, Event, Input, Report, RunPhase, RunState, Start, Stimulus, Token,
-        decide, wanted,
+        AttemptEnd, Cost, Driver, Event, Input, Report, RunPhase, RunState, Start, Stimulus, Token, decide,
+        wanted,
     },
     ids::{RunId, StepId, WorkflowId},
     ir::{Kind, Scope, Shape, Step, Work, Worker, Workflow},
@@ -106,7 +106,7 @@ fn driven(plan: &Plan) -> (Duration, u64, usize) {
     let (mut input, mut rows) = (start(), 0);
     loop {
         driver.push(Token(0), Stimulus { at: Time(0), grant: u32::MAX, input });
-        rows += driver.poll_append().map(|Batch { records, .. }| records.len()).map_or(0, |_| 1);
+        rows += usize::from(driver.poll_append().is_some());
         driver.appended();
         while driver.poll_action().is_some() || driver.poll_answer().is_some() {}
         let Some(attempt) = wanted(driver.state()).runs.keys().next().copied() else { break };
