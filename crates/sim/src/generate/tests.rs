@@ -253,13 +253,3 @@ fn steps(scope: &Scope) -> Vec<Arc<Step>> {
 fn depth(scope: &Scope) -> usize {
     1 + scope.steps.iter().flat_map(|step| step.kind.scopes()).map(|s| depth(s)).max().unwrap_or(0)
 }
-
-/// Run by hand in release: `cargo test --release -p skein-sim -- --ignored --nocapture speed`.
-#[test]
-#[ignore = "a measurement"]
-fn speed() {
-    let started = std::time::Instant::now();
-    let total: usize =
-        (0..100_000).map(|seed| workflow(seed, Size::small()).workflow.scope.steps.len()).sum();
-    println!("{:?} each, {total} root steps", started.elapsed() / 100_000);
-}
