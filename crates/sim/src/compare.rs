@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use skein_core::{
-    engine::{Event, InstanceIx, Phase, RunPhase, StepAt},
+    engine::{Event, Halt, InstanceIx, Phase, RunPhase, StepAt},
     ir::{KindName, RunStatus, StepStatus},
 };
 
@@ -23,8 +23,9 @@ pub fn compare(seed: u64, luck: Luck, finished: &Finished) -> Option<Result<(), 
     if slots && expected.status == RunStatus::Waiting {
         return None;
     }
-    // So does how far the others were when something cancelled the run.
-    if expected.status == RunStatus::Cancelled {
+    // So does how far the others were when a timeout or a limit stopped them all.
+    let root = finished.driver.state().instances.first().and_then(|root| root.halt());
+    if matches!(root, Some(Halt::Cancelled { .. } | Halt::Limit { .. })) {
         return None;
     }
     Some(differs(&expected, finished).map_or(Ok(()), |how| Err(format!("I10: {how}"))))
@@ -103,8 +104,8 @@ fn steps(expected: &Expected, finished: &Finished, paths: &Paths) -> Option<Stri
         // Which of several failures came first, and so the class, depends on timing.
         let failed = |status| matches!(status, StepStatus::Failed | StepStatus::TimedOut);
         let class = composite && failed(want.status) && failed(status);
-        // A step of which only some visits could be undone is not undone.
-        let failed = state.walks.values().any(|walk| walk.failed > 0) && state.step(*at).visit > 1;
+        // A step of which only some visits, or tries around it, could be undone is not undone.
+        let failed = state.walks.values().any(|walk| walk.failed > 0);
         let stuck = want.status == StepStatus::Undone && failed;
         if !(want.accepts(status) || inside || cut || class || stuck) {
             return Some(format!("`{path}` is {status}, not {}", want.status));
