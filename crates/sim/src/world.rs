@@ -3,16 +3,18 @@
 //! Owns time and chance. Whatever the world does is a function of the seed, so a run can be had again. What is right
 //! and wrong is not decided here but by [`crate::watch`], which sees every durable event.
 
-use std::{collections::BTreeMap, sync::Arc};
+mod crash;
+mod misbehave;
+mod people;
+
+use std::collections::BTreeMap;
 
 use skein_core::{
     engine::{
-        Action, AttemptEnd, AttemptId, Batch, Cost, Decision, Driver, Event, Input, Opening, OpeningKind,
-        Report, Role, RunPhase, Start, StepAt, Stimulus, Token,
+        Action, AttemptEnd, AttemptId, Batch, Cost, Driver, Input, Opening, Report, Role, Start, StepAt,
+        Stimulus, Token,
     },
     ids::RunId,
-    ir::Kind,
-    limits,
     plan::Plan,
     time::{Millis, Time},
 };
@@ -20,7 +22,6 @@ use skein_core::{
 use crate::{
     coverage::Coverage,
     faults::{Fault, Faults},
-    nonsense,
     outcome::{self, Luck, Who},
     rng::{Rng, mix},
     script::Move,
@@ -279,27 +280,6 @@ impl World {
         }
     }
 
-    fn decide(&mut self, opening: Opening) {
-        let Some(asked) = self.watch.paths.asked(opening) else { return };
-        let Some(answer) = outcome::answer(self.seed, &asked) else { return };
-        let Some(open) = self.driver.state().opening(opening) else { return };
-        let by = outcome::actor(&open.approvers);
-        let input =
-            |decision| Input::Decide { opening, decision, by: by.clone(), reason: answer.reason.clone() };
-        let first = input(answer.decision);
-        if self.faults.strikes(Fault::RacingDecisions) {
-            let other = match answer.decision {
-                Decision::Approve => Decision::Reject,
-                Decision::Reject => Decision::Approve,
-            };
-            let second = input(other);
-            let swapped = self.rng.percent(50);
-            self.say(if swapped { second.clone() } else { first.clone() }, true);
-            return self.say(if swapped { first } else { second }, true);
-        }
-        self.say(first, true);
-    }
-
     /// Tells the driver something. What people say is said again if the host dies before it answers.
     fn say(&mut self, input: Input, again: bool) {
         self.tokens += 1;
@@ -412,32 +392,6 @@ impl World {
         }
     }
 
-    /// People see what was opened, and answer or not.
-    fn people_notice(&mut self, event: &Event) {
-        match event {
-            Event::Opened { at, opening, .. } => {
-                if let Kind::Wait(wait) = &self.step(*at).kind {
-                    let Some(asked) = self.watch.paths.asked(*opening) else { return };
-                    let Some(sent) = outcome::signal(self.seed, &asked, wait) else { return };
-                    let input =
-                        Input::Signal { name: sent.name, payload: sent.payload.into(), to: Some(*at) };
-                    self.at(sent.after, Happening::Say(input));
-                } else {
-                    self.schedule_answer(*opening);
-                }
-            }
-            Event::StepHeld { opening, .. } => self.schedule_answer(*opening),
-            _ => {}
-        }
-    }
-
-    fn schedule_answer(&mut self, opening: Opening) {
-        let Some(asked) = self.watch.paths.asked(opening) else { return };
-        if let Some(answer) = outcome::answer(self.seed, &asked) {
-            self.at(answer.after, Happening::Decide(opening));
-        }
-    }
-
     fn act(&mut self, action: Action) {
         match action {
             Action::Start(attempt, _) => {
@@ -464,164 +418,6 @@ impl World {
             }
             Action::Wake(at) => self.wake = at,
         }
-    }
-
-    /// The host dies and comes back.
-    fn crash(&mut self, row_lost: bool) {
-        self.moves.push(Move::Crash { row_lost });
-        self.appending = false;
-        for attempt in std::mem::take(&mut self.workers).into_keys() {
-            if self.faults.strikes(Fault::WorkerOutlivesHost) {
-                let report = self.how_it_ends(attempt);
-                let after = self.soon(2_000);
-                self.at(after, Happening::Late(attempt, report));
-            }
-        }
-        // What was on its way inside the host is gone; what people will say is not.
-        self.queue.retain(|_, what| {
-            let published = matches!(what, Happening::Say(Input::Published { .. }));
-            matches!(what, Happening::Say(_) | Happening::Decide(_) | Happening::Late(..)) && !published
-        });
-        self.steady = self.steady.after(Millis(1 + self.rng.below(10_000)));
-        match Driver::replay(self.plan.clone(), &self.rows) {
-            Ok(driver) => self.driver = driver,
-            Err(error) => {
-                self.violation.get_or_insert(format!("I2: the journal does not replay: {error}"));
-                return;
-            }
-        }
-        self.wake = None;
-        if let Err(violation) = self.watch.replayed(&self.driver) {
-            self.violation.get_or_insert(violation);
-        }
-        self.reopen();
-        let owed: Vec<Input> = std::mem::take(&mut self.owed).into_values().collect();
-        if self.driver.state().phase != RunPhase::New {
-            self.say(Input::Recover, false);
-        }
-        for input in owed.into_iter().filter(|input| !matches!(input, Input::Published { .. })) {
-            self.say(input, true);
-        }
-    }
-
-    /// People look again at what is open.
-    fn reopen(&mut self) {
-        let open: Vec<(Opening, OpeningKind)> = (0..)
-            .map(Opening)
-            .zip(&self.driver.state().openings)
-            .filter(|(_, state)| !state.closed)
-            .map(|(opening, state)| (opening, state.kind))
-            .collect();
-        for (opening, kind) in open {
-            if kind != OpeningKind::Wait {
-                self.schedule_answer(opening);
-            } else if let Some(state) = self.driver.state().opening(opening) {
-                let (at, shows) = (state.at, state.shows.clone());
-                let event = Event::Opened {
-                    at,
-                    opening,
-                    deadline: None,
-                    approvers: Vec::new(),
-                    message: String::new(),
-                    shows,
-                };
-                self.people_notice(&event);
-            }
-        }
-    }
-
-    fn strays(&mut self) {
-        if !self.faults.has(Fault::StraySignal) {
-            return;
-        }
-        let names = self.plan.definition.signals.iter().cloned();
-        for sent in outcome::stray_signals(self.seed, names) {
-            self.faults.note(Fault::StraySignal);
-            let input = Input::Signal { name: sent.name, payload: sent.payload.into(), to: None };
-            self.at(sent.after, Happening::Say(input));
-        }
-    }
-
-    /// More signals than are kept for waits to come.
-    fn flood(&mut self) {
-        let Some(name) = self.plan.definition.signals.first().cloned() else { return };
-        for n in 0..=limits::KEPT_SIGNALS {
-            let input = Input::Signal { name: name.clone(), payload: Arc::new(n.into()), to: None };
-            self.say(input, false);
-        }
-    }
-
-    /// Nonsense before the run has begun.
-    fn misbehave_before(&mut self) {
-        if self.faults.strikes(Fault::Nonsense) {
-            let input = nonsense::before(self.faults.rng());
-            self.say(input, false);
-        }
-    }
-
-    /// Whatever can go wrong at any moment.
-    fn misbehave(&mut self) {
-        if self.faults.strikes(Fault::EarlyWake) {
-            self.say(Input::Wake, false);
-        }
-        if self.faults.strikes(Fault::RepeatedWake) {
-            self.say(Input::Wake, false);
-            self.say(Input::Wake, false);
-        }
-        if self.faults.strikes(Fault::ClockForward) {
-            self.skew += 86_400_000;
-        }
-        if self.faults.strikes(Fault::ClockBack) {
-            self.skew -= 3_600_000;
-        }
-        if self.faults.strikes(Fault::Cancel) {
-            self.say(Input::Cancel { by: "ann".into(), reason: None }, true);
-            if self.faults.strikes(Fault::CancelAgain) {
-                self.say(Input::Cancel { by: "bob".into(), reason: Some("too".into()) }, true);
-            }
-        }
-        if self.faults.strikes(Fault::LateResult)
-            && let Some((attempt, report)) = self.ended.last().cloned()
-        {
-            self.say(Input::Finished { attempt, report }, false);
-        }
-        let now = self.wall();
-        if self.faults.strikes(Fault::HoldByHost)
-            && let Some(input) = nonsense::hold(self.driver.state(), self.faults.rng(), now)
-        {
-            self.say(input, false);
-        }
-        if self.faults.strikes(Fault::SignalFlood) {
-            self.flood();
-        }
-        if self.faults.strikes(Fault::BrokenInvariant) {
-            self.say(Input::Break { message: "a test".into() }, false);
-        }
-        if self.faults.strikes(Fault::Nonsense) {
-            self.talk_nonsense();
-        }
-        if self.faults.has(Fault::Nonsense) {
-            for _ in 0..nonsense::rarity(self.driver.state()) {
-                if self.rng.percent(25) {
-                    self.talk_nonsense();
-                }
-            }
-        }
-    }
-
-    fn talk_nonsense(&mut self) {
-        if let Some(input) = nonsense::anything(&self.plan, self.driver.state(), self.faults.rng()) {
-            self.say(input, false);
-        }
-    }
-
-    /// A run that ended with something not undone can be told to try again.
-    fn revive(&mut self) -> bool {
-        if !self.faults.has(Fault::RetryUndo) || !self.faults.strikes(Fault::RetryUndo) {
-            return false;
-        }
-        self.say(Input::RetryUndo { by: "ann".into() }, false);
-        true
     }
 
     fn check_end(&mut self) {

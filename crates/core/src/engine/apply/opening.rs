@@ -1,0 +1,98 @@
+//! Openings: gates, waits and holds, and what answers them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::{
+    engine::{
+        Decision, Event, Opening, StepAt,
+        fold::Fold,
+        state::{Deadline, OpeningKind, OpeningState, null},
+        transitions::Phase,
+    },
+    time::Time,
+};
+
+impl Fold<'_> {
+    pub(in crate::engine) fn opening_event(&mut self, event: &Event) {
+        match event {
+            Event::StepHeld { at, opening, reason, until, message, approvers, next } => {
+                self.arrive(*at);
+                self.state.ready.remove(at);
+                self.instance(at.0).queue.remove(&at.1);
+                self.free_slot(*at);
+                self.set_phase(*at, Phase::Held);
+                self.turn_to(*at, *next);
+                self.more(*at).held = Some(*reason);
+                let kind = OpeningKind::Hold(*reason);
+                self.open(*at, *opening, kind, *until, approvers, message, null());
+            }
+            Event::Opened { at, opening, deadline, approvers, message, shows } => {
+                self.arrive(*at);
+                let gate = matches!(self.entry(at.0).step(at.1).kind, crate::ir::Kind::Gate(_));
+                self.set_phase(*at, if gate { Phase::Gated } else { Phase::Waiting });
+                let now = self.now;
+                self.more(*at).started = Some(now);
+                let kind = if gate { OpeningKind::Gate } else { OpeningKind::Wait };
+                self.open(*at, *opening, kind, *deadline, approvers, message, shows.clone());
+            }
+            Event::Escalated { opening, deadline, approvers } => {
+                self.drop_opening_deadline(*opening);
+                let state = &mut self.state.openings[opening.0 as usize];
+                state.deadline = Some(*deadline);
+                state.approvers.clone_from(approvers);
+                state.escalated = true;
+                self.state.deadlines.insert((*deadline, Deadline::Opening(*opening)));
+            }
+            Event::Decided { opening, decision, by, .. } => {
+                let now = self.now;
+                self.close(*opening);
+                let state = &mut self.state.openings[opening.0 as usize];
+                state.decided = Some((by.clone(), now));
+                let budget = state.kind == OpeningKind::Hold(crate::ir::HoldReason::Budget);
+                let at = state.at;
+                if budget && *decision == Decision::Approve {
+                    self.more(at).waived_budget = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "an opening is made here and nowhere else")]
+    pub(in crate::engine) fn open(
+        &mut self,
+        at: StepAt,
+        opening: Opening,
+        kind: OpeningKind,
+        deadline: Option<Time>,
+        approvers: &[crate::ir::Approver],
+        message: &str,
+        shows: Arc<Value>,
+    ) {
+        self.more(at).opening = Some(opening);
+        if let crate::ir::Kind::Wait(wait) = &self.entry(at.0).step(at.1).kind
+            && kind == OpeningKind::Wait
+        {
+            for name in &wait.on {
+                self.state.waits.entry(name.clone()).or_default().insert(opening);
+            }
+        }
+        self.state.openings.push(OpeningState {
+            at,
+            kind,
+            approvers: approvers.to_vec(),
+            message: message.to_owned(),
+            shows,
+            deadline,
+            escalated: false,
+            opened: self.now,
+            decided: None,
+            closed: false,
+        });
+        if let Some(time) = deadline {
+            self.state.deadlines.insert((time, Deadline::Opening(opening)));
+        }
+    }
+}
