@@ -38,6 +38,8 @@ pub enum Fault {
     StraySignal,
     SignalFlood,
     NoCapacity,
+    /// An attempt fails whatever it would have come to.
+    FailedAttempt,
     /// An undo is done once more, because its end was not recorded.
     RepeatedUndo,
     RetryUndo,
@@ -47,7 +49,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 27] = [
+    pub const ALL: [Fault; 28] = [
         Fault::CrashBeforeAppend,
         Fault::CrashAfterAppend,
         Fault::CrashAfterAcknowledgement,
@@ -71,6 +73,7 @@ impl Fault {
         Fault::StraySignal,
         Fault::SignalFlood,
         Fault::NoCapacity,
+        Fault::FailedAttempt,
         Fault::RepeatedUndo,
         Fault::RetryUndo,
         Fault::BrokenInvariant,
@@ -86,12 +89,14 @@ pub struct Faults {
     chances: BTreeMap<Fault, u64>,
     /// Crashes that may still happen, so that every run comes to its end.
     crashes: u32,
+    /// The one fault that strikes exactly once: at its n-th chance.
+    nth: Option<(Fault, u64)>,
     pub seen: BTreeMap<Fault, u64>,
 }
 
 impl Faults {
     pub fn none() -> Faults {
-        Faults { rng: Rng::new(0), chances: BTreeMap::new(), crashes: 0, seen: BTreeMap::new() }
+        Faults { rng: Rng::new(0), chances: BTreeMap::new(), crashes: 0, nth: None, seen: BTreeMap::new() }
     }
 
     /// A few kinds of fault, chosen by the seed, each with a chance of its own.
@@ -109,7 +114,12 @@ impl Faults {
             }
         }
         let crashes = rng.small(1, 6);
-        Faults { rng, chances, crashes, seen: BTreeMap::new() }
+        Faults { rng, chances, crashes, nth: None, seen: BTreeMap::new() }
+    }
+
+    /// Nothing but this, at its n-th chance, counted from 1.
+    pub fn nth(fault: Fault, n: u64) -> Faults {
+        Faults { nth: Some((fault, n)), ..Faults::none() }
     }
 
     /// With these chances for these as well.
@@ -120,6 +130,17 @@ impl Faults {
 
     /// Whether this goes wrong now.
     pub fn strikes(&mut self, fault: Fault) -> bool {
+        if let Some((one, left)) = &mut self.nth
+            && *one == fault
+            && *left > 0
+        {
+            *left -= 1;
+            if *left == 0 {
+                self.note(fault);
+                return true;
+            }
+            return false;
+        }
         let Some(chance) = self.chances.get(&fault) else { return false };
         let crash = is_crash(fault);
         if (crash && self.crashes == 0) || !self.rng.permille(*chance) {
@@ -136,11 +157,11 @@ impl Faults {
     }
 
     pub fn is_none(&self) -> bool {
-        self.chances.is_empty()
+        self.chances.is_empty() && self.nth.is_none()
     }
 
     pub fn has(&self, fault: Fault) -> bool {
-        self.chances.contains_key(&fault)
+        self.chances.contains_key(&fault) || self.nth.is_some_and(|(one, _)| one == fault)
     }
 
     pub fn rng(&mut self) -> &mut Rng {

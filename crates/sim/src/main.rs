@@ -7,7 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skein_sim::{coverage::Coverage, script, simulate};
+use skein_sim::{
+    coverage::Coverage,
+    script,
+    simulate::{self, Everywhere},
+};
 
 const USAGE: &str = "\
 usage: skein-sim [--seconds N | --runs N] [--from SEED] [--threads N] [--ci]
@@ -76,6 +80,8 @@ struct Total {
     events: u64,
     coverage: Coverage,
     violations: BTreeMap<u64, String>,
+    /// Of one fault at every place.
+    everywhere: Everywhere,
 }
 
 fn simulate_all(options: &Options) -> ExitCode {
@@ -110,7 +116,21 @@ fn simulate_all(options: &Options) -> ExitCode {
             total.violations.extend(part.violations);
         }
     });
-    print(options, &total, begin.elapsed())
+    let took = begin.elapsed();
+    total.everywhere = everywhere(options.from, total.runs / 1_000);
+    print(options, &total, took)
+}
+
+/// One fault at every place of some plans' runs: for each thousand random runs, one plan.
+fn everywhere(from: u64, plans: u64) -> Everywhere {
+    let mut total = Everywhere::default();
+    for number in from..=from + plans {
+        let part = simulate::everywhere(number);
+        total.runs += part.runs;
+        total.events += part.events;
+        total.violation = total.violation.or(part.violation);
+    }
+    total
 }
 
 fn one(seed: u64, total: &mut Total) {
@@ -128,7 +148,7 @@ fn one(seed: u64, total: &mut Total) {
 }
 
 fn print(options: &Options, total: &Total, took: Duration) -> ExitCode {
-    let Total { runs, events, coverage, violations } = total;
+    let Total { runs, events, coverage, violations, everywhere } = total;
     let each = options.threads as f64 * took.as_secs_f64();
     println!("{runs} runs, {events} events in {:.1} s", took.as_secs_f64());
     println!(
@@ -136,6 +156,10 @@ fn print(options: &Options, total: &Total, took: Duration) -> ExitCode {
         *runs as f64 / each,
         *events as f64 / each,
         options.threads
+    );
+    println!(
+        "and {} runs, {} events with one fault at every place where it can strike",
+        everywhere.runs, everywhere.events
     );
     println!("\nfaults:");
     for (fault, count) in &coverage.faults {
@@ -159,12 +183,16 @@ fn print(options: &Options, total: &Total, took: Duration) -> ExitCode {
             "\nseed {seed}: {violation}\n  replay: cargo run --profile sim -p skein-sim -- --seed {seed}"
         );
     }
-    println!("\n{} violations", violations.len());
+    if let Some(violation) = &everywhere.violation {
+        println!("\n{violation}");
+    }
+    println!("\n{} violations", violations.len() + usize::from(everywhere.violation.is_some()));
     if let Some(seed) = violations.keys().next() {
         println!("\nthe first of them, made small:");
         show(*seed);
     }
-    let bad = !violations.is_empty() || (options.ci && !missing.is_empty());
+    let broken = !violations.is_empty() || everywhere.violation.is_some();
+    let bad = broken || (options.ci && !missing.is_empty());
     ExitCode::from(u8::from(bad))
 }
 

@@ -68,3 +68,50 @@ pub fn run(seed: u64) -> Finished {
     }
     finished
 }
+
+/// Faults that are tried at every place where they can strike.
+const EVERYWHERE: [Fault; 11] = [
+    Fault::Cancel,
+    Fault::FailedAttempt,
+    Fault::RepeatedUndo,
+    Fault::CrashBeforeAppend,
+    Fault::CrashAfterAppend,
+    Fault::CrashAfterAcknowledgement,
+    Fault::CrashBeforeSpawn,
+    Fault::CrashAfterSpawn,
+    Fault::CrashAfterExit,
+    Fault::CrashAfterReport,
+    Fault::DuplicateResult,
+];
+
+/// Runs one plan again and again with one fault, at its first chance, at its second, and so on until it has none.
+pub fn everywhere(number: u64) -> Everywhere {
+    let mut total = Everywhere::default();
+    let plan = shared_plan(number);
+    for fault in EVERYWHERE {
+        for n in 1.. {
+            let (seed, luck) = (number, Luck::Usual);
+            let faults = Faults::nth(fault, n);
+            let finished = world::run(Setup { seed, plan: plan.clone(), luck, faults, workers: 1_000 });
+            total.runs += 1;
+            total.events += finished.events;
+            if let Some(violation) = finished.violation {
+                total
+                    .violation
+                    .get_or_insert(format!("{fault:?} at its chance {n} with plan {number}: {violation}"));
+            }
+            if !finished.coverage.faults.contains_key(&fault) {
+                break;
+            }
+        }
+    }
+    total
+}
+
+/// What came of trying one fault everywhere.
+#[derive(Debug, Clone, Default)]
+pub struct Everywhere {
+    pub runs: u64,
+    pub events: u64,
+    pub violation: Option<String>,
+}

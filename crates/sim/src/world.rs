@@ -15,6 +15,7 @@ use skein_core::{
         Stimulus, Token,
     },
     ids::RunId,
+    ir::ErrorClass,
     plan::Plan,
     time::{Millis, Time},
 };
@@ -243,7 +244,12 @@ impl World {
 
     fn worker_ends(&mut self, attempt: AttemptId) {
         self.workers.remove(&attempt);
-        let report = self.how_it_ends(attempt);
+        let mut report = self.how_it_ends(attempt);
+        if self.faults.strikes(Fault::FailedAttempt) {
+            let class = ErrorClass::NonRetryable;
+            report.end =
+                AttemptEnd::Failed { class, code: None, message: "on purpose".into(), retry_at: None };
+        }
         if self.faults.strikes(Fault::CrashAfterExit) {
             return self.crash(false);
         }

@@ -19,3 +19,13 @@ fn the_same_seed_gives_the_same_history() {
         assert_eq!(text(&first), text(&second), "seed {seed}");
     }
 }
+
+/// Cancel, failure, crash and repeated undo at every index of a run, for a few runs; the command does more.
+#[test]
+fn one_fault_at_every_place_breaks_no_rule() {
+    for number in 0..25 {
+        let total = simulate::everywhere(number);
+        assert_eq!(total.violation, None);
+        assert!(total.runs > 11, "each fault is tried until it does not strike");
+    }
+}

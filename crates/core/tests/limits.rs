@@ -1,0 +1,118 @@
+//! The limits of a run, one below, at and one above.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{Event, Input, Outcome, Refusal, RunState, Start, Stimulus, code, decide},
+    expr::Expr,
+    ids::{RunId, SignalName, StepId, WorkflowId},
+    ir::{
+        Each, EachErrors, ErrorClass, Kind, RunStatus, Scope, Shape, Step, Wait, WaitTimeout, Work, Worker,
+        Workflow,
+    },
+    limits,
+    plan::{Plan, check},
+    time::Time,
+};
+
+fn plan(steps: Vec<Step>, parameters: Value) -> Plan {
+    let scope = Scope::new(Shape::Graph, steps);
+    let workflow = Workflow::new(WorkflowId::new("w").unwrap(), scope);
+    check(Arc::new(workflow), &()).definition.unwrap().bind(parameters).unwrap()
+}
+
+fn work(id: &str) -> Step {
+    let work = Work::new(Worker::Tool { tool: "t".into(), pinned: None });
+    Step::new(StepId::new(id).unwrap(), Kind::Work(Box::new(work)))
+}
+
+fn tell(plan: &Plan, state: &mut RunState, input: Input) -> Result<Vec<Event>, Refusal> {
+    let mut events = Vec::new();
+    decide(plan, state, &Stimulus { at: Time(0), grant: 1, input }, &mut events).map(|()| events)
+}
+
+fn start() -> Input {
+    let run = RunId::new("r").unwrap();
+    Input::Start(Box::new(Start { run, retry_of: None, attempt: 1, context: Value::Null }))
+}
+
+fn first_end(events: &[Event]) -> Option<(Outcome, Option<String>)> {
+    events.iter().find_map(|event| match event {
+        Event::StepEnded { outcome, error, .. } => Some((*outcome, error.as_ref()?.code.clone())),
+        _ => None,
+    })
+}
+
+#[test]
+fn an_each_has_so_many_items_and_no_more() {
+    let inner = Scope::new(Shape::Graph, vec![work("x")]);
+    let over = Expr::input(["list"]);
+    let each = Each { over, parallelism: Some(1), errors: EachErrors::FailFast, scope: Arc::new(inner) };
+    let step = Step::new(StepId::new("each").unwrap(), Kind::Each(each));
+    for (count, fits) in [(limits::ITEMS - 1, true), (limits::ITEMS, true), (limits::ITEMS + 1, false)] {
+        let plan = plan(vec![step.clone()], json!({"list": vec![0; count]}));
+        let events = tell(&plan, &mut RunState::new(), start()).unwrap();
+        let too_many = (Outcome::Failed(ErrorClass::Validation), Some(code::TOO_MANY_ITEMS.to_owned()));
+        assert_eq!(first_end(&events), (!fits).then_some(too_many), "{count}");
+    }
+}
+
+#[test]
+fn so_many_signals_are_kept_and_no_more() {
+    let name = SignalName::new("go").unwrap();
+    let wait = Kind::Wait(Wait { on: vec![name.clone()], timeout: None, on_timeout: WaitTimeout::Expire });
+    let mut waits = Step::new(StepId::new("waits").unwrap(), wait);
+    waits.after = vec![StepId::new("first").unwrap()];
+    let plan = plan(vec![work("first"), waits], json!({}));
+    let mut state = RunState::new();
+    tell(&plan, &mut state, start()).unwrap();
+    for n in 1..=limits::KEPT_SIGNALS + 1 {
+        let input = Input::Signal { name: name.clone(), payload: Arc::new(json!(n)), to: None };
+        let told = tell(&plan, &mut state, input);
+        if n <= limits::KEPT_SIGNALS {
+            assert!(told.is_ok(), "{n}");
+        } else {
+            assert_eq!(told, Err(Refusal::TooManySignals));
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_too_long_ends_with_a_code() {
+    for (events, goes_on) in
+        [(limits::EVENTS - 1, true), (limits::EVENTS, false), (limits::EVENTS + 1, false)]
+    {
+        let plan = plan(vec![work("a")], json!({}));
+        let mut state = RunState::new();
+        tell(&plan, &mut state, start()).unwrap();
+        // As if it had gone on for as long.
+        state.events = events;
+        let told = tell(&plan, &mut state, Input::Wake).unwrap();
+        assert_eq!(told.is_empty(), goes_on, "{events}: {told:?}");
+        if !goes_on {
+            let stop = Input::Recover;
+            tell(&plan, &mut state, stop).unwrap();
+            assert_eq!(state.status(), RunStatus::Failed);
+            let code = state.end.and_then(|end| end.error?.code);
+            assert_eq!(code.as_deref(), Some(code::TOO_MANY_EVENTS));
+        }
+    }
+}
+
+#[test]
+fn an_output_that_is_too_large_is_not_taken() {
+    for (size, fits) in [(limits::VALUE_BYTES - 2, true), (limits::VALUE_BYTES - 1, false)] {
+        let plan = plan(vec![work("a")], json!({}));
+        let mut state = RunState::new();
+        tell(&plan, &mut state, start()).unwrap();
+        let attempt = *state.in_flight().first().unwrap();
+        let end = skein_core::engine::AttemptEnd::Succeeded { output: Arc::new(json!("x".repeat(size))) };
+        let report = skein_core::engine::Report { end, cost: Default::default() };
+        let events = tell(&plan, &mut state, Input::Finished { attempt, report }).unwrap();
+        let too_large = (Outcome::Failed(ErrorClass::Validation), Some(code::OUTPUT_INVALID.to_owned()));
+        assert_eq!(first_end(&events), (!fits).then_some(too_large), "{size}");
+    }
+}
