@@ -167,9 +167,8 @@ impl<'a> Decision<'a> {
             (true, Some(route)) => route,
             (true, None) => entry.next[at.1 as usize].into(),
         });
-        let summary = None;
         let End { outcome, output, error, .. } = end;
-        self.emit(Event::StepEnded { at, outcome, output, summary, error, effect, route });
+        self.emit(Event::StepEnded { at, outcome, output, error, effect, route });
         if effect.then == Then::GoOn || !self.state.instance(at.0).is_going() {
             return self.later(Todo::StepEnded(at));
         }

@@ -162,8 +162,6 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "is_null")]
         output: Arc<Value>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        summary: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Error>,
         effect: Effect,
         /// Where the cursor goes, in a routed scope that goes on.

@@ -159,7 +159,7 @@ impl Fold<'_> {
     }
 
     pub(in crate::engine) fn step_ended(&mut self, event: &Event) {
-        let Event::StepEnded { at, outcome, output, summary, error, effect, route } = event else { return };
+        let Event::StepEnded { at, outcome, output, error, effect, route } = event else { return };
         // A condition that is false counts too, or a cursor could go round for ever.
         if !matches!(outcome, Outcome::Skipped(crate::engine::Skip::Upstream(_))) {
             self.arrive(*at);
@@ -171,9 +171,6 @@ impl Fold<'_> {
         let more = self.more(*at);
         more.ended = Some(now);
         more.error.clone_from(error);
-        if let Some(summary) = summary {
-            more.summary = Some(summary.clone());
-        }
         let step = &mut self.instance(at.0).steps[at.1 as usize];
         step.outcome = Some(*outcome);
         step.effect = Some(*effect);
