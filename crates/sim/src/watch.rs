@@ -24,6 +24,8 @@ pub struct Watch {
     /// The fold of the journal.
     pub shadow: RunState,
     chain: Hash,
+    /// How many events there have been, counted here.
+    events: u64,
     pub paths: Paths,
     invariants: Invariants,
     acceptor: Acceptor,
@@ -52,6 +54,7 @@ impl Watch {
             plan: plan.clone(),
             shadow: RunState::new(),
             chain: Hash::ZERO,
+            events: 0,
             paths: Paths::new(plan.definition.clone()),
             invariants: Invariants::new(plan.clone()),
             acceptor: Acceptor::new(plan.clone()),
@@ -109,8 +112,9 @@ impl Watch {
 
     /// A row is durable. The driver has decided nothing after it.
     pub fn durable(&mut self, driver: &Driver, batch: &Batch) -> Result<(), String> {
-        batch.check(self.shadow.events, self.chain).map_err(|error| format!("I2: {error}"))?;
+        batch.check(self.events, self.chain).map_err(|error| format!("I2: {error}"))?;
         self.chain = batch.chain;
+        self.events += batch.records.len() as u64;
         for record in &batch.records {
             self.coverage.event(&record.event);
             self.invariants.before(&self.shadow, &record.event)?;
@@ -122,6 +126,13 @@ impl Watch {
             self.acceptor.accept(record.at, &record.event).map_err(|why| format!("I10: {why}"))?;
         }
         // I1: the state in memory is what the journal adds up to.
+        if driver.state().events != self.events {
+            return Err(format!(
+                "I2: the state counts {} events, not {}",
+                driver.state().events,
+                self.events
+            ));
+        }
         if *driver.state() != self.shadow {
             return Err("I1: the state is not the fold of the journal".to_owned());
         }
