@@ -31,3 +31,16 @@ impl Commands {
         self.runs.is_empty() && self.publish.is_empty() && self.wake.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wish_is_not_nothing() {
+        assert!(Commands::default().is_empty());
+        let publishes = Commands { publish: [Publication::Files].into(), ..Commands::default() };
+        let wakes = Commands { wake: Some(Time(1)), ..Commands::default() };
+        assert!(!publishes.is_empty() && !wakes.is_empty());
+    }
+}

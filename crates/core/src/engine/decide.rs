@@ -211,7 +211,7 @@ impl<'a> Decision<'a> {
     fn settle_instance(&mut self, ix: InstanceIx) {
         let instance = self.state.instance(ix);
         match &instance.phase {
-            InstancePhase::Going if instance.open == 0 && !self.entry(ix).is_routed() => self.complete(ix),
+            InstancePhase::Going if instance.open == 0 => self.complete(ix),
             InstancePhase::Halted { undo, .. } if instance.live == 0 => {
                 if *undo {
                     self.begin_undo(ix)

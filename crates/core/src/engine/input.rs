@@ -199,3 +199,21 @@ pub enum Publication {
     /// The run that retries this one.
     Retry,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_add_up_and_unknown_money_stays_unknown() {
+        let of = |tokens, micro_usd| Cost { tokens, micro_usd };
+        let mut cost = Cost::default();
+        assert!(cost.is_zero());
+        cost.add(of(3, None));
+        assert_eq!(cost, of(3, None));
+        cost.add(of(4, Some(7)));
+        cost.add(of(u64::MAX, Some(1)));
+        assert_eq!(cost, of(u64::MAX, Some(8)));
+        assert!(!cost.is_zero() && !of(0, Some(0)).is_zero());
+    }
+}

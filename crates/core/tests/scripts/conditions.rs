@@ -1,7 +1,10 @@
 //! `when`: a step that is skipped, and what its absence does.
 
 use serde_json::json;
-use skein_core::ir::Effect;
+use skein_core::{
+    expr::swdl,
+    ir::{Binding, Effect, Schema},
+};
 
 use crate::support::*;
 
@@ -71,4 +74,22 @@ fn a_step_that_was_not_routed_to_is_null() {
         reads(work("join"), "of", "$steps.yes.x"),
     ];
     script!(routed(steps)).start().ok("no").ok("join").done();
+}
+
+/// Besides what it was given and its steps, a workflow can read who it is, which run this is, and a step's status and
+/// summary, in the words of its format.
+#[test]
+fn a_workflow_can_read_about_itself_and_its_run() {
+    let about = "${{ workflow.id }} ${{ workflow.version }} in ${{ run.id }} (${{ run.attempt }}, ${{ run.started_at }}): \
+                 ${{ stages.a.status }} ${{ stages.a.summary }} ${{ context.n }}";
+    let template = swdl::template(about, swdl::Scope::Stage).unwrap();
+    let next = after("b", &["a"]).with(|b| {
+        b.inputs.push(Binding {
+            name: "about".into(),
+            value: template,
+            schema: Schema::default(),
+            required: false,
+        });
+    });
+    script!(graph(vec![work("a"), next])).start().ok("a").done();
 }
