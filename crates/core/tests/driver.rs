@@ -1,0 +1,162 @@
+//! The driver: nothing goes out before its row is durable, and a journal that is not one is refused.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{
+        Action, AttemptEnd, AttemptId, Batch, Cost, Driver, Input, JournalError, Refusal, Report, RunPhase,
+        Start, Stimulus, Token, VERSION,
+    },
+    ids::{RunId, StepId, WorkflowId},
+    ir::{Kind, RunStatus, Scope, Shape, Step, Work, Worker, Workflow},
+    plan::{Plan, check},
+    time::Time,
+};
+
+fn plan(ids: &[&str]) -> Plan {
+    let work = || Kind::Work(Box::new(Work::new(Worker::Tool { tool: "t".into(), pinned: None })));
+    let steps = ids.iter().map(|id| Step::new(StepId::new(id).unwrap(), work())).collect();
+    let workflow = Workflow::new(WorkflowId::new("w").unwrap(), Scope::new(Shape::Graph, steps));
+    check(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap()
+}
+
+fn say(driver: &mut Driver, token: u64, input: Input) {
+    driver.push(Token(token), Stimulus { at: Time(0), grant: 9, input });
+}
+
+fn start() -> Input {
+    let run = RunId::new("r").unwrap();
+    Input::Start(Box::new(Start { run, retry_of: None, attempt: 1, context: Value::Null }))
+}
+
+fn success(attempt: AttemptId) -> Input {
+    let end = AttemptEnd::Succeeded { output: Arc::new(json!({})) };
+    Input::Finished { attempt, report: Report { end, cost: Cost::default() } }
+}
+
+fn starts(driver: &mut Driver) -> Vec<AttemptId> {
+    let actions = std::iter::from_fn(|| driver.poll_action());
+    let started = actions.filter_map(|action| match action {
+        Action::Start(attempt, _) => Some(attempt),
+        _ => None,
+    });
+    started.collect()
+}
+
+/// A run of two steps to its end, and its journal.
+fn journal() -> (Plan, Vec<Batch>) {
+    let plan = plan(&["a", "b"]);
+    let mut driver = Driver::new(plan.clone());
+    let mut rows = Vec::new();
+    say(&mut driver, 1, start());
+    while let Some(row) = driver.poll_append() {
+        rows.push(row.clone());
+        driver.appended();
+        for (i, attempt) in (2..).zip(starts(&mut driver)) {
+            say(&mut driver, i, success(attempt));
+        }
+    }
+    assert_eq!(driver.state().status(), RunStatus::Succeeded);
+    (plan, rows)
+}
+
+#[test]
+fn nothing_goes_out_before_its_row_is_durable() {
+    let mut driver = Driver::new(plan(&["a"]));
+    say(&mut driver, 1, start());
+    assert!(driver.poll_append().is_some());
+    assert_eq!((driver.poll_action(), driver.poll_answer()), (None, None));
+    driver.appended();
+    assert_eq!(driver.poll_answer(), Some((Token(1), Ok(()))));
+    assert_eq!(starts(&mut driver).len(), 1);
+}
+
+#[test]
+fn what_arrives_meanwhile_is_decided_together_into_the_next_row() {
+    let mut driver = Driver::new(plan(&["a", "b"]));
+    say(&mut driver, 1, start());
+    driver.poll_append().unwrap();
+    let attempts: Vec<AttemptId> = driver.state().in_flight().iter().copied().collect();
+    say(&mut driver, 2, success(attempts[0]));
+    say(&mut driver, 3, success(attempts[0]));
+    say(&mut driver, 4, success(attempts[1]));
+    assert_eq!(driver.poll_append(), None, "one row is in flight at a time");
+    driver.appended();
+    let row = driver.poll_append().unwrap();
+    assert!(row.seq > 0 && row.records.len() > 4, "both ends are in one row");
+    // The refusal depends on what is in that row, and waits for it too.
+    assert_eq!(driver.poll_answer(), Some((Token(1), Ok(()))));
+    assert_eq!(driver.poll_answer(), None);
+    driver.appended();
+    let answers: Vec<_> = std::iter::from_fn(|| driver.poll_answer()).collect();
+    assert_eq!(answers, [(Token(2), Ok(())), (Token(3), Err(Refusal::LateResult)), (Token(4), Ok(()))]);
+    assert_eq!(driver.state().phase, RunPhase::Closed);
+}
+
+#[test]
+fn a_refusal_alone_needs_no_row() {
+    let mut driver = Driver::new(plan(&["a"]));
+    say(&mut driver, 1, Input::Wake);
+    assert_eq!(driver.poll_append(), None);
+    assert_eq!(driver.poll_answer(), Some((Token(1), Err(Refusal::NotStarted))));
+}
+
+#[test]
+fn an_attempt_that_is_stopped_before_it_was_started_is_only_stopped() {
+    let mut driver = Driver::new(plan(&["a"]));
+    say(&mut driver, 1, start());
+    say(&mut driver, 2, Input::Cancel { by: "ann".into(), reason: None });
+    driver.poll_append().unwrap();
+    driver.appended();
+    let actions: Vec<Action> = std::iter::from_fn(|| driver.poll_action()).collect();
+    assert!(matches!(actions[..], [Action::Stop(_)]), "{actions:?}");
+}
+
+#[test]
+fn a_quarantined_run_stops_what_it_started() {
+    let mut driver = Driver::new(plan(&["a"]));
+    say(&mut driver, 1, start());
+    driver.poll_append().unwrap();
+    driver.appended();
+    let started = starts(&mut driver);
+    say(&mut driver, 2, Input::Break { message: "it makes no sense".into() });
+    driver.poll_append().unwrap();
+    driver.appended();
+    assert_eq!(driver.poll_action(), Some(Action::Stop(started[0])));
+    say(&mut driver, 3, success(started[0]));
+    driver.poll_append();
+    let answer = std::iter::from_fn(|| driver.poll_answer()).last();
+    assert!(matches!(answer, Some((Token(3), Err(Refusal::Quarantined { .. })))), "{answer:?}");
+}
+
+#[test]
+fn a_journal_replays_to_the_same_state() {
+    let (plan, rows) = journal();
+    assert_eq!(rows.iter().map(|row| row.seq).collect::<Vec<_>>()[0], 0);
+    assert!(rows.windows(2).all(|rows| rows[1].seq == rows[0].seq + rows[0].records.len() as u64));
+    let driver = Driver::replay(plan, &rows).unwrap();
+    assert_eq!(driver.state().status(), RunStatus::Succeeded);
+    assert_eq!(driver.chain(), rows.last().unwrap().chain);
+}
+
+#[test]
+fn a_journal_that_was_changed_is_refused() {
+    let (plan, rows) = journal();
+    let replay = |rows: &[Batch]| Driver::replay(plan.clone(), rows).err();
+    let mut changed = rows.clone();
+    changed[1].records[0].at = Time(7);
+    assert_eq!(replay(&changed), Some(JournalError::Chain { seq: rows[1].seq }));
+    assert_eq!(replay(&rows[1..]), Some(JournalError::Gap { expected: 0, found: rows[1].seq }));
+    let twice = [rows[0].clone(), rows[0].clone()];
+    assert_eq!(replay(&twice), Some(JournalError::Gap { expected: rows[1].seq, found: 0 }));
+    let mut newer = rows.clone();
+    newer[0].version = VERSION + 1;
+    assert_eq!(replay(&newer), Some(JournalError::Newer { seq: 0, version: VERSION + 1 }));
+    let mut empty = rows.clone();
+    empty[0].records.clear();
+    assert_eq!(replay(&empty), Some(JournalError::Empty { seq: 0 }));
+    assert_eq!(Driver::replay(self::plan(&["other"]), &rows).err(), Some(JournalError::OtherPlan));
+}
