@@ -6,7 +6,7 @@ use super::{
     transitions::Phase,
 };
 use crate::{
-    ir::{Kind, StepPolicy},
+    ir::{Kind, Per, StepPolicy},
     plan::{Plan, ScopeEntry},
     time::Time,
 };
@@ -181,6 +181,13 @@ impl<'a> Fold<'a> {
     pub fn drop_step_deadline(&mut self, at: StepAt) {
         if let Some(time) = self.more(at).deadline.take() {
             self.state.deadlines.remove(&(time, Deadline::Step(at)));
+        }
+    }
+
+    /// A try of a step is over: the time that was for it alone is not counted on.
+    pub fn end_try(&mut self, at: StepAt) {
+        if self.policy(at).timeout_per == Per::Attempt {
+            self.drop_step_deadline(at);
         }
     }
 

@@ -104,3 +104,50 @@ fn a_timeout_can_undo() {
         .with(|workflow| workflow.scope.timeout = Some(Millis::seconds(30)));
     script!(workflow).start().ok("a").due().stops("b").ok("a").done();
 }
+
+/// A composite's timeout per attempt begins anew with each try; one per step does not.
+#[test]
+fn a_composite_has_its_time_again_when_it_is_tried_again() {
+    let both = |name: &str, per| {
+        let (l, r) = (format!("{name}-l"), format!("{name}-r"));
+        let lanes = vec![("l", vec![work(&l)]), ("r", vec![work(&r)])];
+        retried(parallel(name, lanes), 2).with(|step| {
+            step.policy.timeout = Some(Millis::seconds(60));
+            step.policy.timeout_per = per;
+        })
+    };
+    script!(graph(vec![both("each-try", Per::Attempt), both("all", Per::Step)]))
+        .start()
+        .fail("each-try/l/each-try-l", ErrorClass::Transient)
+        .stops("each-try/r/each-try-r")
+        .fail("all/l/all-l", ErrorClass::Transient)
+        .stops("all/r/all-r")
+        .pass(30)
+        .wake()
+        .pass(30)
+        .wake()
+        .stops("all/l/all-l")
+        .stops("all/r/all-r")
+        .pass(30)
+        .wake()
+        .done();
+}
+
+/// A composite whose try took too long is tried again, if its policy retries timeouts.
+#[test]
+fn a_composite_that_took_too_long_is_tried_again() {
+    let lanes = vec![("l", vec![work("x")]), ("r", vec![work("y")])];
+    let both = limited(parallel("both", lanes), Per::Attempt)
+        .with(|step| step.policy.retry = Retry::of(&[ErrorClass::Timeout], 2, seconds(1)));
+    script!(graph(vec![both]))
+        .start()
+        .pass(10)
+        .wake()
+        .stops("both/l/x")
+        .stops("both/r/y")
+        .pass(1)
+        .wake()
+        .ok("both/l/x")
+        .ok("both/r/y")
+        .done();
+}

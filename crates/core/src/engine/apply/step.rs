@@ -146,6 +146,7 @@ impl Fold<'_> {
             self.state.deadlines.insert((due, Deadline::Undo(of)));
             return;
         }
+        self.end_try(at);
         let keeps = self.policy(at).keeps_slot;
         if !keeps {
             self.free_slot(at);

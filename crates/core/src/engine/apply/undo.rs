@@ -21,7 +21,10 @@ impl Fold<'_> {
                 instance.phase = InstancePhase::Undoing { why };
                 instance.ended = None;
             }
-            Walk::Composite(at) => self.set_phase(at, Phase::Unwinding),
+            Walk::Composite(at) => {
+                self.end_try(at);
+                self.set_phase(at, Phase::Unwinding);
+            }
         }
         let undone = self.state.walks.get(&of).map_or(0, |walk| walk.undone);
         let walk = WalkState {

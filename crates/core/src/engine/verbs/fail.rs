@@ -5,7 +5,7 @@ use crate::{
         AttemptEnd, Error, Event, Halt, InstanceIx, StepAt, Stop, Walk, code, decide::Decision,
         state::InstancePhase, transitions::Phase,
     },
-    ir::{ErrorClass, Kind, Retry, Siblings},
+    ir::{ErrorClass, Kind, Per, Retry, Siblings},
     plan::Hash,
     time::{Millis, Time},
 };
@@ -40,7 +40,8 @@ impl Decision<'_> {
     pub(in crate::engine) fn fail_or_retry(&mut self, at: StepAt, error: Error, retry_at: Option<Time>) {
         let more = self.state.more(at).expect("something of it ended");
         let retry = &self.step(at).policy.retry;
-        let overdue = more.stopping == Some(Stop::Timeout);
+        let whole = self.step(at).policy.timeout_per == Per::Step;
+        let overdue = whole && more.stopping == Some(Stop::Timeout);
         if overdue || !self.may_go_on(at) || !allows(retry, &error, more.tries + 1) {
             return self.fail_step(at, error);
         }
