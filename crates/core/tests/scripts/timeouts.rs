@@ -1,7 +1,8 @@
 //! Time limits: of an attempt, a step, a check, a workflow.
 
 use skein_core::{
-    ir::{ErrorClass, Per, Retry},
+    engine::AttemptEnd,
+    ir::{Effect, ErrorClass, Per, Retry},
     time::Millis,
 };
 
@@ -149,5 +150,16 @@ fn a_composite_that_took_too_long_is_tried_again() {
         .wake()
         .ok("both/l/x")
         .ok("both/r/y")
+        .done();
+}
+
+/// What a timeout does is a row of its own in the table of effects.
+#[test]
+fn a_timeout_can_mean_something_else_than_a_failure() {
+    let lenient = |name: &str| work(name).with(|step| step.policy.effects.timed_out = Effect::CONTINUE);
+    script!(graph(vec![lenient("late"), after("b", &["late"])]))
+        .start()
+        .end("late", "takes too long", AttemptEnd::TimedOut)
+        .ok("b")
         .done();
 }
