@@ -27,6 +27,10 @@ Simulates runs of random workflows in a world with faults, and checks every rule
 
 fn main() -> ExitCode {
     match Options::parse(std::env::args().skip(1)) {
+        Ok(Options { help: true, .. }) => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
         Ok(Options { seed: Some(seed), .. }) => show(seed),
         Ok(options) => simulate_all(&options),
         Err(problem) => {
@@ -43,36 +47,49 @@ struct Options {
     from: u64,
     threads: u64,
     ci: bool,
+    help: bool,
     seed: Option<u64>,
 }
 
 impl Options {
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-        let mut options =
-            Options { seconds: None, runs: None, from: 1, threads: cores, ci: false, seed: None };
+        let mut options = Options {
+            seconds: None,
+            runs: None,
+            from: 1,
+            threads: cores,
+            ci: false,
+            help: false,
+            seed: None,
+        };
         while let Some(arg) = args.next() {
-            if arg == "--ci" {
-                options.ci = true;
-                continue;
-            }
-            let mut number = || {
-                let text = args.next().ok_or(format!("{arg} needs a number"))?;
-                text.parse::<u64>().map_err(|_| format!("{arg} needs a number, not `{text}`"))
-            };
             match arg.as_str() {
-                "--seconds" => options.seconds = Some(number()?),
-                "--runs" => options.runs = Some(number()?),
-                "--from" => options.from = number()?,
-                "--threads" => options.threads = number()?.max(1),
-                "--seed" => options.seed = Some(number()?),
-                _ => return Err(format!("`{arg}` is not known")),
+                "--ci" => options.ci = true,
+                "--help" | "-h" => options.help = true,
+                _ => options.number(&arg, args.next())?,
             }
         }
         Ok(options)
     }
-}
 
+    /// An option that takes a number.
+    fn number(&mut self, arg: &str, value: Option<String>) -> Result<(), String> {
+        let number = || {
+            let text = value.ok_or(format!("{arg} needs a number"))?;
+            text.parse::<u64>().map_err(|_| format!("{arg} needs a number, not `{text}`"))
+        };
+        match arg {
+            "--seconds" => self.seconds = Some(number()?),
+            "--runs" => self.runs = Some(number()?),
+            "--from" => self.from = number()?,
+            "--threads" => self.threads = number()?.max(1),
+            "--seed" => self.seed = Some(number()?),
+            _ => return Err(format!("`{arg}` is not known")),
+        }
+        Ok(())
+    }
+}
 /// What all threads have seen together.
 #[derive(Debug, Default)]
 struct Total {
