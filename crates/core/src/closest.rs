@@ -8,17 +8,17 @@ const MOST: usize = 2_000;
 const MIN_START: usize = 3;
 
 /// A hint that names the nearest of `known`, if a slip of the fingers explains the difference.
-pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+pub fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     closest(name, known).map(|name| format!("did you mean `{name}`?"))
 }
 
 /// The same as the end of a sentence, for a nearest name if there is one.
-pub(crate) fn or_did_you_mean(closest: Option<&str>) -> String {
+pub fn or_did_you_mean(closest: Option<&str>) -> String {
     closest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
 /// The nearest of `known`: one that begins like `name`, else one that is a slip of the fingers away.
-pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > LONGEST {
         return None;
     }

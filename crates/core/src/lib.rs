@@ -5,7 +5,7 @@
 //! [`engine::Driver`].
 
 pub mod builder;
-mod closest;
+pub mod closest;
 pub mod engine;
 pub mod expr;
 pub mod ids;

@@ -8,6 +8,11 @@ use serde_json::Value;
 /// A crate, what it may depend on, and what only its tests and benches may.
 const EDGES: &[(&str, &[&str], &[&str])] = &[
     ("skein-core", &["blake3", "jsonschema", "serde", "serde_json", "thiserror"], &[]),
+    (
+        "skein-dialects",
+        &["skein-core", "annotate-snippets", "granit-parser", "serde", "serde_json", "unicode-normalization"],
+        &[],
+    ),
     ("skein-sim", &["skein-core", "serde", "serde_json"], &[]),
 ];
 

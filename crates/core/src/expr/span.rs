@@ -14,12 +14,12 @@ pub struct Span {
 
 impl Span {
     /// Offsets past the four gigabytes that a span can express stop there; texts are far shorter.
-    pub(super) fn new(start: usize, end: usize) -> Self {
+    pub fn new(start: usize, end: usize) -> Self {
         let clamp = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Span { start: clamp(start), end: clamp(end) }
     }
 
-    pub(super) fn to(self, other: Span) -> Self {
+    pub fn to(self, other: Span) -> Self {
         Span { start: self.start, end: other.end }
     }
 

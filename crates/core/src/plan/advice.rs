@@ -94,11 +94,10 @@ impl Advice<'_> {
         if matches!(self.step.kind, Kind::Work(_))
             && policy.timeout.is_none()
             && policy.idle_timeout.is_none()
+            && self.outer_timeout().is_none()
         {
             let message = format!("`{}` has no timeout: if it hangs, so does the run", self.step.id);
-            let ends = "only the timeout around it would end it";
-            let hint = if self.outer_timeout().is_some() { ends } else { "give it a timeout" };
-            self.push(ProblemCode::NoTimeout, "policy.timeout", message, hint);
+            self.push(ProblemCode::NoTimeout, "policy.timeout", message, "give it a timeout");
         }
         let waits = match &self.step.kind {
             Kind::Gate(gate) => gate.timeout,

@@ -16,11 +16,8 @@ use super::support::*;
 #[test]
 fn no_timeout() {
     let step = work("a").with(|step| step.policy.timeout = None);
-    says(
-        graph(vec![step.clone()]),
-        &["warning[no-timeout] a: policy.timeout: `a` has no timeout: if it hangs, so does the run \
-           (only the timeout around it would end it)"],
-    );
+    // The timeout around it ends it.
+    says(graph(vec![step.clone()]), &[]);
     says(
         graph(vec![step]).with(|workflow| workflow.scope.timeout = None),
         &[

@@ -1,0 +1,300 @@
+//! From AgentCore to the IR.
+
+use std::collections::BTreeSet;
+
+use skein_core::{
+    expr::Expr,
+    ids::{StepId, WorkflowId},
+    ir::{
+        ArtifactIn, ArtifactOut, Call, Check, Context, Convergence, Effect, Effects, ErrorClass, Export,
+        Isolation, Kind, Origin, Retry, Scope, Shape, Stage, Step, StepPolicy, Work, Worker, Workflow,
+    },
+    time::Millis,
+};
+
+use super::{
+    defaults::{self, OnFailure, WorkerKind},
+    syntax::{self, ConvergenceDef, Does, WorkerDef},
+    words::words,
+};
+use crate::{
+    code::Code,
+    common::{id_like, on_interrupted},
+    detect::Dialect,
+    diagnostic::{Diagnostic, Sink},
+    lowering::{Lowered, Lowering},
+    places::{Places, Renames},
+    problem::Vocabulary,
+    project::{Project, Reference},
+    xskein::XSkein,
+    yaml::Tree,
+};
+
+/// Where the plan's fields of a step stand.
+const STEP: Renames = &[
+    ("after", "depends_on"),
+    ("policy.timeout", "timeout"),
+    ("policy.retry", "max_retries"),
+    ("takes", "inputs"),
+    ("gives", "outputs"),
+    ("check.max_iterations", "max_iterations"),
+    ("check.convergence", "convergence"),
+    ("check", "completion_check"),
+    ("workflow", "workflow"),
+];
+const WORKFLOW: Renames = &[];
+const VOCABULARY: Vocabulary = &[];
+
+pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
+    let mut lowering = Lowering::new(sink, project);
+    let workflow = lower_workflow(&tree, &mut lowering);
+    let Lowering { steps, calls, .. } = lowering;
+    let mut places = Places::new(tree, WORKFLOW, STEP);
+    steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
+    Some(Lowered { dialect: Dialect::AgentCore, workflow: workflow?, places, words: VOCABULARY, calls })
+}
+
+fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {
+    let source = syntax::Workflow::read(tree.root(), lowering.sink)?;
+    let steps = source.steps.as_ref()?;
+    check_inputs(steps, lowering);
+    let mut lower = Steps { lowering, timeout: source.timeout, skein: &source.skein };
+    let steps = steps.iter().map(|step| lower.step(step)).collect();
+    let mut scope = Scope::new(Shape::Graph, steps);
+    scope.concurrency = source.concurrency;
+    scope.timeout = source.timeout;
+    let name = source.name.map_or("workflow", |name| name.value);
+    let mut workflow = Workflow::new(WorkflowId::new(id_like(name)).ok()?, scope);
+    workflow.name = Some(name.to_owned());
+    workflow.description = source.description.map(str::to_owned);
+    workflow.origin = Origin { dialect: Dialect::AgentCore.as_str().to_owned() };
+    workflow.words = words();
+    workflow.budget.clone_from(&source.skein.budget);
+    let directory = source.context_dir.unwrap_or(defaults::CONTEXT_DIR);
+    workflow.context = Context { directory: Some(directory.to_owned()), ..Context::default() };
+    Some(workflow)
+}
+
+/// An input comes from a step that is waited for by name.
+fn check_inputs(steps: &[syntax::Step<'_>], lowering: &mut Lowering<'_>) {
+    let known: BTreeSet<&StepId> = steps.iter().map(|step| &step.id).collect();
+    for step in steps {
+        let Does::Work(work) = &step.does else { continue };
+        let waits: BTreeSet<&StepId> = step.depends_on.iter().map(|name| &name.value).collect();
+        for input in &work.inputs {
+            let from = &input.from.value;
+            if known.contains(from) && !waits.contains(from) {
+                let message = format!("`{}` takes from `{from}` and does not wait for it", step.id);
+                let source = lowering.sink.source.clone();
+                let diagnostic = Diagnostic::new(Code::NotBefore, &source, input.from.span, message);
+                lowering.push(diagnostic.hint(format!("add `{from}` to its `depends_on`")));
+            }
+        }
+    }
+}
+
+struct Steps<'a, 'l> {
+    lowering: &'a mut Lowering<'l>,
+    timeout: Option<Millis>,
+    skein: &'a XSkein,
+}
+
+impl Steps<'_, '_> {
+    fn step(&mut self, source: &syntax::Step<'_>) -> Step {
+        self.lowering.step_field(&source.id, source.field);
+        let kind = match &source.does {
+            Does::Work(work) => Kind::Work(Box::new(self.work(source, work))),
+            Does::Call { workflow, exports } => Kind::Call(Call {
+                workflow: workflow.and_then(|given| self.called(given)).unwrap_or_default(),
+                exports: exports.iter().map(export).collect(),
+            }),
+            Does::Unclear => Kind::Call(Call { workflow: String::new(), exports: Vec::new() }),
+        };
+        let mut step = Step::new(source.id.clone(), kind);
+        step.description = source.description.map(str::to_owned);
+        step.after = source.depends_on.iter().map(|name| name.value.clone()).collect();
+        step.policy = self.policy(source, &step.kind);
+        source.skein.clone().over(self.skein).apply(&mut step);
+        step
+    }
+
+    /// The workflow that a step runs. Its failure to be there has been reported.
+    fn called(&mut self, given: crate::read::Given<'_>) -> Option<String> {
+        let path = given.words(self.lowering.sink)?.value;
+        crate::xskein::check_path(given, path, self.lowering.sink);
+        self.lowering.call(given, Reference::Path(path))
+    }
+
+    fn policy(&self, source: &syntax::Step<'_>, kind: &Kind) -> StepPolicy {
+        let retry = match source.on_failure {
+            OnFailure::Retry => {
+                let attempts = source.max_retries.saturating_add(1);
+                let retry = Retry::of(&defaults::RETRIED, attempts, defaults::BACKOFF);
+                Retry { fresh_per_iteration: true, ..retry }
+            }
+            OnFailure::Continue | OnFailure::Abort => Retry::default(),
+        };
+        StepPolicy {
+            timeout: source.timeout.or_else(|| self.default_timeout(kind)),
+            effects: effects(source.on_failure),
+            keeps_slot: true,
+            on_interrupted: on_interrupted(kind, &retry),
+            retry,
+            ..StepPolicy::default()
+        }
+    }
+
+    /// Only a workflow that may run longer than a step's default needs it.
+    fn default_timeout(&self, kind: &Kind) -> Option<Millis> {
+        let longer = self.timeout.is_some_and(|timeout| timeout > defaults::STEP_TIMEOUT);
+        (longer && matches!(kind, Kind::Work(_))).then_some(defaults::STEP_TIMEOUT)
+    }
+
+    fn work(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> Work {
+        let mut worker = self.worker(&source.worker);
+        match &mut worker {
+            Worker::Agent { max_turns, command_timeout, .. } => {
+                *max_turns = source.max_steps;
+                *command_timeout = source.max_command_time;
+            }
+            _ => {
+                self.warn_ignored(step, &["max_steps", "max_command_time"], "a script has no turns to count")
+            }
+        }
+        let mut work = Work::new(worker);
+        work.check = self.check(step, source).map(Box::new);
+        work.takes = source.inputs.iter().map(artifact_in).collect();
+        work.gives = source.outputs.iter().map(artifact_out).collect();
+        work.isolation = Isolation { workspace: source.workspace.map(str::to_owned), ..Isolation::default() };
+        work
+    }
+
+    fn worker(&mut self, source: &WorkerDef<'_>) -> Worker {
+        let text = source.instructions.and_then(|given| given.node.raw()).unwrap_or_default();
+        let capabilities = source.capabilities.clone();
+        match source.kind {
+            Some(WorkerKind::Agent(program)) => Worker::Agent {
+                name: None,
+                program: Some(program.to_owned()),
+                model: None,
+                // A text without expressions is one for as long as sources are limited.
+                instructions: Expr::literal(text).ok(),
+                capabilities,
+                tools: Vec::new(),
+                max_turns: None,
+                command_timeout: None,
+            },
+            Some(WorkerKind::Custom) | None => Worker::Script { text: text.to_owned(), capabilities },
+        }
+    }
+
+    fn warn_ignored(&mut self, step: &syntax::Step<'_>, names: &[&str], why: &str) {
+        for name in names {
+            if let Some(field) = step.field.value.field(name) {
+                let message = format!("`{name}` changes nothing: {why}");
+                let diagnostic =
+                    Diagnostic::new(Code::IgnoredField, field.value.source(), field.key_span, message);
+                self.lowering.push(diagnostic);
+            }
+        }
+    }
+
+    fn check(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> Option<Check> {
+        let Some(check) = &source.check else {
+            let names = ["max_iterations", "on_iterations_exhausted", "convergence"];
+            if step.field.value.get("completion_check").is_none() {
+                self.warn_ignored(step, &names, "there is no `completion_check`");
+            }
+            return None;
+        };
+        let own = step.timeout.or(self.timeout).map(|time| Millis(time.0 / defaults::CHECK_PART));
+        Some(Check {
+            worker: self.worker(&check.worker),
+            timeout: check.timeout.or_else(|| own.map(|time| time.max(defaults::CHECK_LEAST))),
+            max_iterations: self.max_iterations(step, source),
+            incomplete_is_an_end: source.incomplete_is_an_end,
+            decision_file: check.decision_file.map(str::to_owned),
+            convergence: source.convergence.as_ref().and_then(|source| self.convergence(source)),
+        })
+    }
+
+    /// A check that may only say no once would be a plain failure.
+    fn max_iterations(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> u32 {
+        const LEAST: u32 = 2;
+        let (span, message) = match (&source.max_iterations, step.field.value.field("max_iterations")) {
+            (Some(given), _) if given.value >= LEAST => return given.value,
+            (Some(given), _) => {
+                (given.span, format!("`max_iterations` is at least {LEAST} with a completion check"))
+            }
+            // It has been reported.
+            (None, Some(_)) => return LEAST,
+            (None, None) => {
+                let check = step.field.value.field("completion_check");
+                let span = check.map_or(step.field.key_span, |field| field.key_span);
+                (span, "a completion check needs `max_iterations`".to_owned())
+            }
+        };
+        let code = if source.max_iterations.is_some() { Code::BadNumber } else { Code::MissingField };
+        let hint = "say how often the step may be done again, such as `max_iterations: 5`";
+        self.lowering.push(Diagnostic::new(code, step.field.value.source(), span, message).hint(hint));
+        LEAST
+    }
+
+    fn convergence(&mut self, source: &ConvergenceDef<'_>) -> Option<Convergence> {
+        let max_stage = source.max_stage.unwrap_or(defaults::MAX_STAGE);
+        for (stage, _) in &source.stages {
+            if stage.value > max_stage {
+                let message = format!("there is no stage {}: the highest is {max_stage}", stage.value);
+                let source = self.lowering.sink.source.clone();
+                self.lowering.push(Diagnostic::new(Code::BadNumber, &source, stage.span, message));
+            }
+        }
+        source.enabled.then(|| Convergence {
+            stall_threshold: source.stall_threshold.unwrap_or(defaults::STALL_THRESHOLD),
+            max_stage,
+            fail_on_max_stage: source.fail_on_max_stage.unwrap_or(defaults::FAIL_ON_MAX_STAGE),
+            stages: source
+                .stages
+                .iter()
+                .map(|(stage, append)| Stage { stage: stage.value, append: (*append).to_owned() })
+                .collect(),
+            allowed_paths: source.allowed_paths.clone(),
+            ignored_paths: source.ignored_paths.clone(),
+            diff_base_ref: source.diff_base_ref.map(str::to_owned),
+            diff_base_ref_file: source.diff_base_ref_file.map(str::to_owned),
+            max_changed_files: source.max_changed_files,
+        })
+    }
+}
+
+/// A fatal failure, a stall and a check that is never content stop the workflow whatever the step says.
+fn effects(on_failure: OnFailure) -> Effects {
+    let effects = Effects { incomplete: Effect::CONTINUE, ..Effects::default() };
+    match on_failure {
+        OnFailure::Abort | OnFailure::Retry => effects,
+        OnFailure::Continue => Effects {
+            failed: Effect::CONTINUE,
+            timed_out: Effect::CONTINUE,
+            failed_by_class: [(ErrorClass::Fatal, Effect::ABORT)].into(),
+            ..effects
+        },
+    }
+}
+
+fn artifact_in(source: &syntax::InputRef) -> ArtifactIn {
+    let syntax::InputRef { from, artifact, name } = source;
+    ArtifactIn { from: from.value.clone(), artifact: artifact.clone(), name: name.clone() }
+}
+
+fn export(source: &syntax::InputRef) -> Export {
+    let syntax::InputRef { from, artifact, name } = source;
+    Export { from: from.value.clone(), artifact: artifact.clone(), name: name.clone() }
+}
+
+fn artifact_out(source: &syntax::OutputDef<'_>) -> ArtifactOut {
+    ArtifactOut {
+        name: source.name.clone(),
+        path: source.path.to_owned(),
+        kind: source.kind.map(str::to_owned),
+    }
+}

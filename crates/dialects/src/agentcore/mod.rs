@@ -1,0 +1,8 @@
+//! AgentCore: a mapping of steps, each done by a coding agent or a script, that hand files to one another.
+
+mod defaults;
+mod lower;
+mod syntax;
+mod words;
+
+pub(crate) use lower::lower;

@@ -1,0 +1,34 @@
+//! AgentCore's words for each status.
+
+use skein_core::ir::{RunStatus, StepStatus, Words};
+
+pub(super) fn words() -> Words {
+    let run = RunStatus::ALL.iter().map(|status| (*status, run_word(*status).to_owned()));
+    let step = StepStatus::ALL.iter().map(|status| (*status, step_word(*status).to_owned()));
+    Words { run: run.collect(), step: step.collect(), skipped_by_own_failure: None }
+}
+
+fn run_word(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Queued => "PENDING",
+        RunStatus::Running | RunStatus::Waiting | RunStatus::Undoing => "RUNNING",
+        RunStatus::Succeeded => "SUCCEEDED",
+        RunStatus::Failed | RunStatus::Undone | RunStatus::UndoFailed => "FAILED",
+        RunStatus::TimedOut => "TIMED_OUT",
+        RunStatus::Cancelled => "CANCELLED",
+    }
+}
+
+fn step_word(status: StepStatus) -> &'static str {
+    match status {
+        StepStatus::Pending => "PENDING",
+        StepStatus::Ready => "READY",
+        StepStatus::Running | StepStatus::Waiting => "RUNNING",
+        StepStatus::Checking => "CHECKING",
+        StepStatus::Succeeded | StepStatus::Undone => "SUCCEEDED",
+        StepStatus::Failed | StepStatus::TimedOut => "FAILED",
+        StepStatus::Incomplete => "INCOMPLETE",
+        StepStatus::Skipped => "SKIPPED",
+        StepStatus::Cancelled => "CANCELLED",
+    }
+}

@@ -1,0 +1,34 @@
+//! Decisions that hold for every format.
+
+use skein_core::ir::{Capability, Kind, OnInterrupted, Retry, Worker};
+
+/// What happens to an attempt that the host died under, where the source says nothing: whatever may be done twice is;
+/// an agent that edits goes on with its own session.
+pub(crate) fn on_interrupted(kind: &Kind, retry: &Retry) -> OnInterrupted {
+    let Kind::Work(work) = kind else { return OnInterrupted::Rerun };
+    match &work.worker {
+        Worker::Agent { capabilities, .. } if retry.attempts.is_empty() && edits(capabilities) => {
+            OnInterrupted::Resume
+        }
+        _ => OnInterrupted::Rerun,
+    }
+}
+
+/// An agent for which nothing is named reads and edits.
+pub(crate) fn edits(capabilities: &[Capability]) -> bool {
+    capabilities.is_empty() || capabilities.iter().any(|capability| *capability != Capability::Read)
+}
+
+/// A text as an id: what a name cannot hold becomes a dash.
+pub(crate) fn id_like(text: &str) -> String {
+    let dash = |c: char| if c.is_control() || matches!(c, '/' | '\\') { '-' } else { c };
+    let mapped: String = text.trim().chars().map(dash).collect();
+    let mut id = mapped.trim_start_matches('-').to_owned();
+    while id.len() > skein_core::limits::ID_BYTES {
+        id.pop();
+    }
+    match id.trim() {
+        "" | "." | ".." => "workflow".to_owned(),
+        id => id.to_owned(),
+    }
+}

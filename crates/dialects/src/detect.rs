@@ -1,0 +1,135 @@
+//! Which format a source is in, told by what it says and not by its name.
+
+use std::fmt;
+
+use skein_core::expr::Span;
+
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    yaml::{Node, Tree, parse},
+};
+
+/// The four formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dialect {
+    AgentCore,
+    Aip15,
+    Ioa,
+    Swdl,
+}
+
+impl Dialect {
+    pub const ALL: [Dialect; 4] = [Dialect::AgentCore, Dialect::Aip15, Dialect::Ioa, Dialect::Swdl];
+
+    /// Its name on the command line and in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Dialect::AgentCore => "agentcore",
+            Dialect::Aip15 => "aip15",
+            Dialect::Ioa => "ioa",
+            Dialect::Swdl => "swdl",
+        }
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A source that has been read as YAML, and the format it is in.
+#[derive(Debug)]
+pub struct Detected {
+    pub dialect: Dialect,
+    pub tree: Tree,
+}
+
+/// Reads a source and tells its format. None if it cannot be read or is none of the four.
+pub fn detect(sink: &mut Sink) -> Option<Detected> {
+    let source = sink.source.clone();
+    let parts = Parts::of(&source.text);
+    let tree = parse(parts.front.unwrap_or(parts.whole), sink)?;
+    let root = tree.root();
+    let wrong = match (of_fields(root), &parts) {
+        (None, _) => unknown(root),
+        (Some(Dialect::Aip15), Parts { front: None, opening, .. }) => not_front_matter(root, *opening),
+        (Some(dialect), Parts { front: Some(_), rest, .. })
+            if dialect != Dialect::Aip15 && !source.slice(*rest).trim().is_empty() =>
+        {
+            let message = "a second document starts here, and one file holds one workflow";
+            Diagnostic::new(Code::ManyDocuments, &source, Span { end: rest.start, ..*rest }, message)
+        }
+        (Some(dialect), _) => return Some(Detected { dialect, tree }),
+    };
+    sink.push(wrong);
+    None
+}
+
+/// A text that may be Markdown with front matter: YAML between two lines of `---`, then prose.
+struct Parts {
+    whole: Span,
+    /// The first `---`.
+    opening: Option<Span>,
+    /// None if it is not opened, or never closed.
+    front: Option<Span>,
+    rest: Span,
+}
+
+impl Parts {
+    fn of(text: &str) -> Parts {
+        let mut at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+        let whole = Span::new(at, text.len());
+        let mut parts = Parts { whole, opening: None, front: None, rest: Span::new(text.len(), text.len()) };
+        for line in text[at..].split_inclusive('\n') {
+            let (start, end) = (at, at + line.len());
+            let is_rule = line.trim_end() == "---";
+            match parts.opening {
+                None if is_rule => parts.opening = Some(Span::new(start, end)),
+                None if line.trim().is_empty() => {}
+                None => break,
+                Some(opening) if is_rule => {
+                    parts.front = Some(Span::new(opening.end as usize, start));
+                    parts.rest = Span::new(end, text.len());
+                    break;
+                }
+                Some(_) => {}
+            }
+            at = end;
+        }
+        parts
+    }
+}
+
+fn of_fields(root: Node<'_>) -> Option<Dialect> {
+    let has = |key: &str| root.get(key).is_some();
+    let steps = root.get("steps");
+    if has("apiVersion") || has("kind") && has("spec") {
+        Some(Dialect::Ioa)
+    } else if has("stages") || has("workflow") && steps.is_none() {
+        Some(Dialect::Swdl)
+    } else if steps.is_some_and(|steps| steps.items().is_some()) || has("id") && has("inputs") {
+        Some(Dialect::Aip15)
+    } else if steps.is_some() || has("name") && has("timeout") {
+        Some(Dialect::AgentCore)
+    } else {
+        None
+    }
+}
+
+fn unknown(root: Node<'_>) -> Diagnostic {
+    let message = "this is none of the four formats";
+    let hint = "AgentCore has `name`, `timeout` and a mapping `steps`; AIP-15 is Markdown whose front matter has `id` \
+                and a list `steps`; IOA has `apiVersion` and `kind: Workflow`; SWDL has `workflow` and `stages`";
+    Diagnostic::new(Code::UnknownFormat, root.source(), root.mark(), message).hint(hint)
+}
+
+fn not_front_matter(root: Node<'_>, opening: Option<Span>) -> Diagnostic {
+    let (span, message) = match opening {
+        Some(opening) => (opening, "this front matter is never closed"),
+        None => (root.mark(), "an AIP-15 workflow is the front matter of a Markdown file"),
+    };
+    let hint = "put a line that holds only `---` before the first field and after the last";
+    Diagnostic::new(Code::BadFrontMatter, root.source(), span, message).hint(hint)
+}

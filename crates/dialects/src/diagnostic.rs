@@ -1,0 +1,151 @@
+//! Diagnostics: what is wrong or unwise in a source, where, why, and what to do.
+//!
+//! Owns the shape and the collecting. Refuses to know how one is shown; that is `render`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use skein_core::{expr::Span, plan::Severity};
+
+use crate::{code::Code, source::Source};
+
+/// One thing to tell a person about a source.
+#[derive(Debug, Clone)]
+pub struct Diagnostic {
+    pub code: Code,
+    pub severity: Severity,
+    /// One line: what is wrong, with the name of the thing.
+    pub message: String,
+    /// The first is the place of the problem; the others are places that it has to do with.
+    pub labels: Vec<Label>,
+    /// What to do about it.
+    pub hint: Option<String>,
+    pub fix: Option<Fix>,
+}
+
+/// A place in a source and what to say there.
+#[derive(Debug, Clone)]
+pub struct Label {
+    pub source: Arc<Source>,
+    pub span: Span,
+    pub message: String,
+}
+
+/// A change to the source that would make it right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fix {
+    pub span: Span,
+    pub text: String,
+}
+
+impl Diagnostic {
+    /// A diagnostic as bad as its code.
+    pub fn new(code: Code, source: &Arc<Source>, span: Span, message: impl Into<String>) -> Diagnostic {
+        Diagnostic {
+            code,
+            severity: code.severity(),
+            message: message.into(),
+            labels: vec![Label { source: source.clone(), span, message: String::new() }],
+            hint: None,
+            fix: None,
+        }
+    }
+
+    /// What to say right at the place.
+    #[must_use]
+    pub fn label(mut self, message: impl Into<String>) -> Diagnostic {
+        self.labels[0].message = message.into();
+        self
+    }
+
+    /// Another place in the same source.
+    #[must_use]
+    pub fn also(mut self, span: Span, message: impl Into<String>) -> Diagnostic {
+        let source = self.labels[0].source.clone();
+        self.labels.push(Label { source, span, message: message.into() });
+        self
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Diagnostic {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[must_use]
+    pub fn maybe_hint(mut self, hint: Option<String>) -> Diagnostic {
+        self.hint = hint.or(self.hint);
+        self
+    }
+
+    /// A change that would make it right, and the hint that says so.
+    #[must_use]
+    pub fn fix(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
+        self.fix = Some(Fix { span, text: text.into() });
+        self
+    }
+
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> &Label {
+        &self.labels[0]
+    }
+}
+
+/// More of one kind than this are counted and not kept.
+const KEPT: usize = 50;
+
+/// Collects what there is to say about one source.
+#[derive(Debug)]
+pub struct Sink {
+    pub source: Arc<Source>,
+    kept: Vec<Diagnostic>,
+    counts: BTreeMap<Code, usize>,
+    places: BTreeSet<(Code, Span)>,
+    errors: bool,
+}
+
+impl Sink {
+    pub fn new(source: Arc<Source>) -> Sink {
+        Sink { source, kept: Vec::new(), counts: BTreeMap::new(), places: BTreeSet::new(), errors: false }
+    }
+
+    /// Adds one; the same code at the same place is said once.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        let place = (diagnostic.code, diagnostic.place().span);
+        if place.1 != Span::default() && !self.places.insert(place) {
+            return;
+        }
+        self.errors |= diagnostic.is_error();
+        let count = self.counts.entry(diagnostic.code).or_default();
+        *count += 1;
+        if *count <= KEPT {
+            self.kept.push(diagnostic);
+        }
+    }
+
+    pub fn extend(&mut self, diagnostics: impl IntoIterator<Item = Diagnostic>) {
+        diagnostics.into_iter().for_each(|diagnostic| self.push(diagnostic));
+    }
+
+    pub fn has_errors(&self) -> bool {
+        self.errors
+    }
+
+    /// All of them in the order of the source; where some were only counted, one more says how many.
+    pub fn finish(mut self) -> Vec<Diagnostic> {
+        self.kept.sort_by_key(|diagnostic| diagnostic.place().span);
+        for (code, count) in self.counts {
+            if count > KEPT {
+                let message = format!("{} more of these are not shown", count - KEPT);
+                self.kept.push(Diagnostic::new(code, &self.source, Span::default(), message));
+            }
+        }
+        self.kept
+    }
+}

@@ -1,0 +1,98 @@
+//! Lengths of time as the formats write them.
+
+use skein_core::{limits, time::Millis};
+
+/// The units that a format knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Units {
+    /// AgentCore and IOA: `ms`, `s`, `m`, `h`, one after the other.
+    UpToHours,
+    /// SWDL and AIP-41: `s`, `m`, `h`, `d`.
+    UpToDays,
+    /// What we add ourselves: all of them.
+    All,
+}
+
+impl Units {
+    fn known(self) -> &'static [(&'static str, u64)] {
+        const ALL: &[(&str, u64)] =
+            &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+        match self {
+            Units::UpToHours => &ALL[..4],
+            Units::UpToDays => &ALL[1..],
+            Units::All => ALL,
+        }
+    }
+
+    pub fn listed(self) -> String {
+        self.known().iter().map(|(unit, _)| format!("`{unit}`")).collect::<Vec<_>>().join(", ")
+    }
+
+    pub fn example(self) -> &'static str {
+        match self {
+            Units::UpToHours | Units::All => "1h30m",
+            Units::UpToDays => "90m",
+        }
+    }
+
+    /// Reads numbers with units, such as `1h30m`; why not, where it is not one.
+    pub fn parse(self, text: &str) -> Result<Millis, String> {
+        let mut rest = text;
+        let mut total = 0u64;
+        while !rest.is_empty() {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let (number, after) = rest.split_at(digits);
+            let unit_end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+            let (unit, after) = after.split_at(unit_end);
+            let number: u64 = number.parse().map_err(|_| missing_number(number, rest))?;
+            let size = self.known().iter().find(|(known, _)| *known == unit).map(|(_, size)| *size);
+            let size = size.ok_or_else(|| match unit {
+                "" => format!("{number} of what?"),
+                unit => format!("there is no unit `{unit}`"),
+            })?;
+            total = total.saturating_add(number.saturating_mul(size));
+            rest = after;
+        }
+        match total {
+            0 if text.is_empty() => Err("it is empty".to_owned()),
+            0 => Err("it is no time at all".to_owned()),
+            total if total > limits::TIMEOUT => Err("it is more than 366 days".to_owned()),
+            total => Ok(Millis(total)),
+        }
+    }
+}
+
+fn missing_number(digits: &str, rest: &str) -> String {
+    match digits {
+        "" => format!("a number was expected where `{}` begins", rest.chars().take(8).collect::<String>()),
+        digits => format!("{digits} is too large"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_with_units_add_up() {
+        assert_eq!(Units::UpToHours.parse("1h30m45s"), Ok(Millis(5_445_000)));
+        assert_eq!(Units::UpToHours.parse("200ms"), Ok(Millis(200)));
+        assert_eq!(Units::UpToDays.parse("2d"), Ok(Millis(172_800_000)));
+        assert_eq!(Units::All.parse("1d1ms"), Ok(Millis(86_400_001)));
+    }
+
+    #[test]
+    fn what_is_not_one_says_why() {
+        let of = |text| Units::UpToHours.parse(text).unwrap_err();
+        assert_eq!(of(""), "it is empty");
+        assert_eq!(of("0s"), "it is no time at all");
+        assert_eq!(of("abc"), "a number was expected where `abc` begins");
+        assert_eq!(of("5x"), "there is no unit `x`");
+        assert_eq!(of("-5m"), "a number was expected where `-5m` begins");
+        assert_eq!(of("30"), "30 of what?");
+        assert_eq!(of("1d"), "there is no unit `d`");
+        assert_eq!(of("99999999999999999999s"), "99999999999999999999 is too large");
+        assert_eq!(of("9999999h"), "it is more than 366 days");
+        assert_eq!(Units::UpToDays.parse("5ms").unwrap_err(), "there is no unit `ms`");
+    }
+}

@@ -1,0 +1,33 @@
+//! The four formats that Skein reads.
+//!
+//! A [`Source`] is read to a tree that knows where each value stands; [`detect`] says which format it is; that
+//! format's module reads its fields and lowers them to the IR; the plan's problems are put back at their places in the
+//! source. What comes out is a definition, or [`Diagnostic`]s that say what, where, why and what to do. Nothing here
+//! reads a file, a clock or the environment: other files are asked of a [`Project`].
+
+mod agentcore;
+mod check;
+mod code;
+mod common;
+mod detect;
+mod diagnostic;
+mod duration;
+mod lowering;
+mod names;
+mod path;
+mod places;
+mod problem;
+mod project;
+mod read;
+pub mod render;
+mod source;
+mod xskein;
+pub mod yaml;
+
+pub use check::{Report, check};
+pub use code::Code;
+pub use detect::{Detected, Dialect, detect};
+pub use diagnostic::{Diagnostic, Fix, Label, Sink};
+pub use places::Places;
+pub use project::{NotFound, Project, Reference, Sort};
+pub use source::{Position, Source};

@@ -1,0 +1,98 @@
+//! What every format needs while it lowers: somewhere to say things, the places, and the project around it.
+
+use std::sync::Arc;
+
+use skein_core::{
+    closest::closest,
+    expr::{Expr, ParseError},
+    ids::StepId,
+    ir::Workflow,
+};
+
+use crate::{
+    code::Code,
+    detect::Dialect,
+    diagnostic::{Diagnostic, Sink},
+    places::Places,
+    problem::Vocabulary,
+    project::{Project, Reference},
+    read::Given,
+    source::Source,
+    yaml::{Field, Node},
+};
+
+/// A format's workflow in the IR, and the way back.
+#[derive(Debug)]
+pub struct Lowered {
+    pub dialect: Dialect,
+    pub workflow: Workflow,
+    pub places: Places,
+    /// The format's words for what the plan talks about.
+    pub words: Vocabulary,
+    /// Every source that a call names, under the name that the call has.
+    pub calls: Vec<Arc<Source>>,
+}
+
+/// One lowering.
+pub(crate) struct Lowering<'a> {
+    pub sink: &'a mut Sink,
+    pub project: &'a dyn Project,
+    /// Where steps stand; put into the places at the end.
+    pub steps: Vec<(StepId, skein_core::expr::Span, u32)>,
+    pub calls: Vec<Arc<Source>>,
+}
+
+impl<'a> Lowering<'a> {
+    pub fn new(sink: &'a mut Sink, project: &'a dyn Project) -> Lowering<'a> {
+        Lowering { sink, project, steps: Vec::new(), calls: Vec::new() }
+    }
+
+    /// Says where a step stands that is a field of a mapping.
+    pub fn step_field(&mut self, id: &StepId, field: Field<'_>) {
+        self.steps.push((id.clone(), field.key_span, field.value.number()));
+    }
+
+    /// Says where a step stands that is an item of a list; its id is the place to show.
+    pub fn step_item(&mut self, id: &StepId, node: Node<'_>, key: &str) {
+        let head = node.get(key).unwrap_or(node).mark();
+        self.steps.push((id.clone(), head, node.number()));
+    }
+
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.sink.push(diagnostic);
+    }
+
+    /// An expression that was read, or what is wrong with it, at its place.
+    pub fn expression(&mut self, given: Given<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
+        let error = match read {
+            Ok(expr) => return Some(expr),
+            Err(error) => error,
+        };
+        let node = given.node.at(&error.at);
+        let span = if node.raw().is_some() { node.within(error.span) } else { node.mark() };
+        let diagnostic = Diagnostic::new(Code::BadExpression, node.source(), span, error.to_string());
+        self.sink.push(diagnostic.maybe_hint(error.hint().map(str::to_owned)));
+        None
+    }
+
+    /// The name under which a called workflow is planned. A workflow that is not there is reported here.
+    pub fn call(&mut self, given: Given<'_>, reference: Reference<'_>) -> Option<String> {
+        match self.project.workflow(&self.sink.source.clone(), reference) {
+            Ok(source) => {
+                let name = source.name.clone();
+                self.calls.push(source);
+                Some(name)
+            }
+            Err(missing) => {
+                let (Reference::Path(named) | Reference::Id(named)) = reference;
+                let message = format!("there is no workflow `{named}`: {}", missing.why);
+                let near = closest(named, missing.known.iter().map(String::as_str));
+                let hint = near.map(|near| format!("did you mean `{near}`?"));
+                let node = given.node;
+                let diagnostic = Diagnostic::new(Code::UnknownWorkflow, node.source(), node.mark(), message);
+                self.sink.push(diagnostic.maybe_hint(hint));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Names that must differ to every reader: to a person, and to a file system that folds case.
+
+use std::collections::BTreeMap;
+
+use skein_core::expr::Span;
+use unicode_normalization::UnicodeNormalization;
+
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+};
+
+/// Refuses names that look the same or fold to the same, and are not.
+pub fn refuse_twins<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str, sink: &mut Sink) {
+    let mut seen: BTreeMap<String, (&str, Span)> = BTreeMap::new();
+    for (name, span) in names {
+        let (first, at) = *seen.entry(folded(name)).or_insert((name, span));
+        if first != name {
+            let message = format!("{what} `{name}` differs from `{first}` only in how it is written");
+            let source = sink.source.clone();
+            let diagnostic = Diagnostic::new(Code::TwinNames, &source, span, message);
+            let hint = "on some file systems the two would be one";
+            sink.push(diagnostic.also(at, "the other is here").hint(hint));
+        }
+    }
+}
+
+fn folded(name: &str) -> String {
+    if name.is_ascii() {
+        return name.to_ascii_lowercase();
+    }
+    name.nfc().flat_map(char::to_lowercase).nfc().collect()
+}

@@ -1,0 +1,54 @@
+//! What surrounds a source: the other files and names that it may refer to. Whoever has a disk implements it.
+
+use std::sync::Arc;
+
+use crate::source::Source;
+
+/// How a source names another workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reference<'a> {
+    /// A path from the folder of the file that names it.
+    Path(&'a str),
+    /// The id of a workflow of the project.
+    Id(&'a str),
+}
+
+/// Why a workflow that was named is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotFound {
+    pub why: String,
+    /// Names that would have been found, to guess what was meant.
+    pub known: Vec<String>,
+}
+
+/// A sort of name that sources use and projects define.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sort {
+    Agent,
+    Tool,
+    Role,
+    Domain,
+}
+
+/// Asked for everything that is not in the source itself.
+pub trait Project {
+    /// The source of a workflow that another one names. Two names for one file give sources of the same name.
+    fn workflow(&self, from: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound>;
+
+    /// The names of a sort that the project defines; if it defines none, nothing can be said about any.
+    fn names(&self, _: Sort) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Overrides for a workflow of this id, where the project has any.
+    fn overrides(&self) -> Option<Arc<Source>> {
+        None
+    }
+}
+
+/// A source by itself.
+impl Project for () {
+    fn workflow(&self, _: &Source, _: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+        Err(NotFound { why: "there is no project around this source".to_owned(), known: Vec::new() })
+    }
+}

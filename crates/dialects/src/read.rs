@@ -1,0 +1,323 @@
+//! Reading fields: what each must be, said once, in the same words for every format.
+//!
+//! Owns the diagnostics for what is missing, unknown, mistyped or out of range. Refuses to know which fields a format
+//! has.
+
+use std::{fmt, ops::RangeInclusive};
+
+use skein_core::{closest::closest, expr::Span, ids::IdError, time::Millis};
+
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    duration::Units,
+    yaml::{Field, Node, Scalar},
+};
+
+/// A value and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spanned<T> {
+    pub value: T,
+    pub span: Span,
+}
+
+impl<T> Spanned<T> {
+    pub fn new(value: T, span: Span) -> Spanned<T> {
+        Spanned { value, span }
+    }
+
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Spanned<U> {
+        Spanned { value: f(self.value), span: self.span }
+    }
+}
+
+/// The fields of one mapping, taken one by one; what is left at the end is unknown.
+#[derive(Debug)]
+pub struct Fields<'a> {
+    /// What it is, with its article, such as `a step`.
+    what: &'static str,
+    node: Node<'a>,
+    /// Where to say that a field is missing.
+    head: Span,
+    asked: Vec<&'static str>,
+    /// What is required and not there; reported at the end, because it may only be misspelt.
+    missing: Vec<&'static str>,
+}
+
+/// One field that was given.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    pub name: &'a str,
+    pub node: Node<'a>,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of a mapping; none, and a diagnostic, if it is something else.
+    pub fn of(node: Node<'a>, what: &'static str, sink: &mut Sink) -> Option<Fields<'a>> {
+        if node.fields().is_none() {
+            let message = format!("{what} is a mapping of fields, found {}", node.describe());
+            sink.push(Diagnostic::new(Code::WrongType, node.source(), node.mark(), message));
+            return None;
+        }
+        Some(Fields { what, node, head: node.mark(), asked: Vec::new(), missing: Vec::new() })
+    }
+
+    /// The same, said to be missing fields at the key under which it stands.
+    pub fn under(field: Field<'a>, what: &'static str, sink: &mut Sink) -> Option<Fields<'a>> {
+        Fields::of(field.value, what, sink).map(|fields| Fields { head: field.key_span, ..fields })
+    }
+
+    pub fn node(&self) -> Node<'a> {
+        self.node
+    }
+
+    /// Where the mapping begins, or its key.
+    pub fn head(&self) -> Span {
+        self.head
+    }
+
+    /// A field that may be left out. One without a value counts as left out.
+    pub fn optional(&mut self, name: &'static str) -> Option<Given<'a>> {
+        self.asked.push(name);
+        let node = self.node.get(name)?;
+        (!node.is_null()).then_some(Given { name, node })
+    }
+
+    pub fn required(&mut self, name: &'static str, sink: &mut Sink) -> Option<Given<'a>> {
+        let given = self.optional(name);
+        if given.is_none() {
+            match self.node.field(name) {
+                Some(field) => {
+                    let message = format!("`{name}` has no value");
+                    sink.push(Diagnostic::new(Code::NoValue, self.node.source(), field.key_span, message));
+                }
+                None => self.missing.push(name),
+            }
+        }
+        given
+    }
+
+    /// The field by its name, with the place of that name.
+    pub fn field(&self, name: &str) -> Option<Field<'a>> {
+        self.node.field(name)
+    }
+
+    /// Refuses every field that was not asked for.
+    pub fn finish(self, sink: &mut Sink) {
+        self.unknown(sink, Code::UnknownField);
+    }
+
+    /// Warns of every field that was not asked for: the format lets others add their own.
+    pub fn finish_open(self, sink: &mut Sink) {
+        self.unknown(sink, Code::IgnoredField);
+    }
+
+    fn unknown(mut self, sink: &mut Sink, code: Code) {
+        for field in self.node.fields().into_iter().flatten() {
+            if self.asked.contains(&field.key) {
+                continue;
+            }
+            let message = format!("{} has no field `{}`", self.what, field.key);
+            let diagnostic = Diagnostic::new(code, self.node.source(), field.key_span, message);
+            let near = closest(field.key, self.asked.iter().copied());
+            sink.push(match near.filter(|near| self.node.get(near).is_none()) {
+                Some(near) => {
+                    self.missing.retain(|name| *name != near);
+                    diagnostic.hint(format!("did you mean `{near}`?")).fix(field.key_span, near)
+                }
+                None => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
+            });
+        }
+        for name in self.missing {
+            let message = format!("{} needs `{name}`", self.what);
+            sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head, message));
+        }
+    }
+}
+
+/// Names in a row, for a message.
+fn listed(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+impl<'a> Given<'a> {
+    pub fn span(self) -> Span {
+        self.node.span()
+    }
+
+    fn error(self, code: Code, message: String) -> Diagnostic {
+        Diagnostic::new(code, self.node.source(), self.node.mark(), message)
+    }
+
+    /// Says that the value is not what it must be.
+    pub fn wrong(self, expected: impl fmt::Display) -> Diagnostic {
+        self.error(Code::WrongType, format!("`{}` is {expected}, found {}", self.name, self.node.describe()))
+    }
+
+    /// Text. A number or a boolean without quotes is not.
+    pub fn text(self, sink: &mut Sink) -> Option<Spanned<&'a str>> {
+        match self.node.scalar() {
+            Some(Scalar::Text(text)) => Some(Spanned::new(text, self.span())),
+            Some(Scalar::Bool(_) | Scalar::Int(_) | Scalar::Float(_)) => {
+                let quoted = format!("\"{}\"", self.node.raw().unwrap_or_default());
+                let diagnostic = self.wrong("text").hint(format!("write {quoted}"));
+                sink.push(diagnostic.fix(self.span(), quoted));
+                None
+            }
+            Some(Scalar::Null) | None => {
+                sink.push(self.wrong("text"));
+                None
+            }
+        }
+    }
+
+    /// Text with something in it.
+    pub fn words(self, sink: &mut Sink) -> Option<Spanned<&'a str>> {
+        let text = self.text(sink)?;
+        if text.value.trim().is_empty() {
+            sink.push(self.error(Code::NoValue, format!("`{}` is empty", self.name)));
+            return None;
+        }
+        Some(text)
+    }
+
+    pub fn flag(self, sink: &mut Sink) -> Option<Spanned<bool>> {
+        if let Some(Scalar::Bool(value)) = self.node.scalar() {
+            return Some(Spanned::new(value, self.span()));
+        }
+        let diagnostic = self.wrong("`true` or `false`");
+        let meant = match self.node.raw() {
+            Some("yes" | "Yes" | "YES" | "on" | "On" | "y") => Some("true"),
+            Some("no" | "No" | "NO" | "off" | "Off" | "n") => Some("false"),
+            _ => None,
+        };
+        sink.push(match meant {
+            Some(meant) => diagnostic.hint(format!("write `{meant}`")).fix(self.span(), meant),
+            None => diagnostic,
+        });
+        None
+    }
+
+    /// A whole number within a range.
+    pub fn whole(self, range: RangeInclusive<u32>, sink: &mut Sink) -> Option<Spanned<u32>> {
+        let (least, most) = (*range.start(), *range.end());
+        match self.node.scalar() {
+            Some(Scalar::Int(_)) if has_leading_zero(self.node.raw().unwrap_or_default()) => {
+                let message = format!("`{}` starts with a zero", self.node.raw().unwrap_or_default());
+                let hint = "leave the zero out; an octal number is written `0o17`";
+                sink.push(self.error(Code::BadNumber, message).hint(hint));
+                None
+            }
+            Some(Scalar::Int(value)) => match u32::try_from(value).ok().filter(|n| range.contains(n)) {
+                Some(value) => Some(Spanned::new(value, self.span())),
+                None => {
+                    let bounds = match (least, most) {
+                        (least, u32::MAX) => format!("at least {least}"),
+                        (least, most) => format!("from {least} to {most}"),
+                    };
+                    sink.push(
+                        self.error(Code::BadNumber, format!("`{}` is {bounds}, not {value}", self.name)),
+                    );
+                    None
+                }
+            },
+            _ => {
+                let plain = self.node.raw().map(|raw| raw.replace('_', ""));
+                let diagnostic = self.wrong("a whole number");
+                sink.push(match plain.filter(|plain| plain.parse::<u32>().is_ok()) {
+                    Some(plain) => diagnostic.hint(format!("write {plain}")).fix(self.span(), plain),
+                    None => diagnostic,
+                });
+                None
+            }
+        }
+    }
+
+    /// Any finite number.
+    pub fn number(self, sink: &mut Sink) -> Option<Spanned<f64>> {
+        match self.node.scalar() {
+            #[allow(clippy::cast_precision_loss, reason = "a count of anything is far below that")]
+            Some(Scalar::Int(value)) => Some(Spanned::new(value as f64, self.span())),
+            Some(Scalar::Float(value)) => Some(Spanned::new(value, self.span())),
+            _ => {
+                sink.push(self.wrong("a number"));
+                None
+            }
+        }
+    }
+
+    /// One of a closed set of words.
+    pub fn one_of<T: Copy>(self, words: &[(&str, T)], sink: &mut Sink) -> Option<Spanned<T>> {
+        let names = || words.iter().map(|(word, _)| *word);
+        let listed = || listed(&names().collect::<Vec<_>>());
+        let Some(raw) = self.node.raw().filter(|_| !self.node.is_null()) else {
+            sink.push(self.wrong(format!("one of {}", listed())));
+            return None;
+        };
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == raw) {
+            return Some(Spanned::new(*value, self.span()));
+        }
+        let message = format!("`{}` cannot be `{raw}`", self.name);
+        let diagnostic = self.error(Code::UnknownWord, message);
+        sink.push(match closest(raw, names()) {
+            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix(self.span(), near),
+            None => diagnostic.hint(format!("it is one of {}", listed())),
+        });
+        None
+    }
+
+    /// A length of time that is more than nothing.
+    pub fn duration(self, units: Units, sink: &mut Sink) -> Option<Spanned<Millis>> {
+        let Some(text) = self.node.raw().filter(|_| !self.node.is_null()) else {
+            sink.push(self.wrong(format!("a length of time, such as `{}`", units.example())));
+            return None;
+        };
+        match units.parse(text) {
+            Ok(length) => Some(Spanned::new(length, self.span())),
+            Err(why) => {
+                let message =
+                    format!("`{}` is not a length of time: {why}", self.node.raw().unwrap_or_default());
+                let hint = format!("write it such as `{}`; units are {}", units.example(), units.listed());
+                sink.push(self.error(Code::BadDuration, message).hint(hint));
+                None
+            }
+        }
+    }
+
+    /// The items of a list, each under the name of the list.
+    pub fn list(self, sink: &mut Sink) -> Option<Vec<Given<'a>>> {
+        let Some(items) = self.node.items() else {
+            let diagnostic = self.wrong("a list");
+            sink.push(match self.node.raw() {
+                Some(raw) if !raw.contains('\n') => diagnostic
+                    .hint(format!("a list of one is `[{raw}]`"))
+                    .fix(self.span(), format!("[{}]", self.node.source().slice(self.span()))),
+                _ => diagnostic,
+            });
+            return None;
+        };
+        Some(items.map(|node| Given { name: self.name, node }).collect())
+    }
+
+    /// A name that is safe wherever a name goes.
+    pub fn name<T>(
+        self,
+        make: impl FnOnce(&str) -> Result<T, IdError>,
+        sink: &mut Sink,
+    ) -> Option<Spanned<T>> {
+        let text = self.text(sink)?;
+        match make(text.value) {
+            Ok(name) => Some(Spanned::new(name, text.span)),
+            Err(why) => {
+                sink.push(self.error(Code::BadName, format!("`{}` cannot be a name: {why}", text.value)));
+                None
+            }
+        }
+    }
+}
+
+/// `010` is ten here and eight elsewhere.
+fn has_leading_zero(raw: &str) -> bool {
+    let digits = raw.trim_start_matches(['+', '-']);
+    digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit())
+}

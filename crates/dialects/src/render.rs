@@ -1,0 +1,89 @@
+//! Diagnostics as people and programs see them: the source line with carets for people, an object for programs.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use annotate_snippets::{AnnotationKind, Group, Level, Patch, Renderer, Snippet};
+use serde_json::{Value, json};
+use skein_core::plan::Severity;
+
+use crate::{
+    diagnostic::{Diagnostic, Label},
+    source::Source,
+};
+
+/// For people, with or without colour.
+pub fn human(diagnostic: &Diagnostic, colour: bool) -> String {
+    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+    let title = level(diagnostic.severity).primary_title(diagnostic.message.as_str());
+    let title = title.id(diagnostic.code.as_str());
+    let mut main = Group::with_title(title);
+    for (source, labels) in by_source(&diagnostic.labels) {
+        main = main.element(snippet(source, &labels));
+    }
+    let mut report = vec![];
+    if let Some(hint) = &diagnostic.hint {
+        match &diagnostic.fix {
+            Some(fix) => {
+                let source = &diagnostic.place().source;
+                let patch = Patch::new(source.range(fix.span), fix.text.as_str());
+                let snippet = Snippet::source(source.text.as_str()).path(source.name.as_str()).patch(patch);
+                report.push(Level::HELP.secondary_title(hint.as_str()).element(snippet));
+            }
+            None => main = main.element(Level::HELP.message(hint.as_str())),
+        }
+    }
+    report.insert(0, main);
+    renderer.render(&report)
+}
+
+fn level(severity: Severity) -> Level<'static> {
+    match severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+        Severity::Note => Level::NOTE,
+    }
+}
+
+/// The labels of each source, the source of the problem first.
+fn by_source(labels: &[Label]) -> Vec<(&Source, Vec<(usize, &Label)>)> {
+    let mut groups: Vec<(&Source, Vec<(usize, &Label)>)> = Vec::new();
+    let mut seen: BTreeMap<*const Source, usize> = BTreeMap::new();
+    for (number, label) in labels.iter().enumerate() {
+        let at = *seen.entry(Arc::as_ptr(&label.source)).or_insert_with(|| {
+            groups.push((&*label.source, Vec::new()));
+            groups.len() - 1
+        });
+        groups[at].1.push((number, label));
+    }
+    groups
+}
+
+fn snippet<'a>(
+    source: &'a Source,
+    labels: &[(usize, &'a Label)],
+) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
+    let annotations = labels.iter().map(|(number, label)| {
+        let kind = if *number == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
+        let annotation = kind.span(source.range(label.span));
+        match label.message.as_str() {
+            "" => annotation,
+            message => annotation.label(message),
+        }
+    });
+    Snippet::source(source.text.as_str()).path(source.name.as_str()).annotations(annotations)
+}
+
+/// For programs.
+pub fn object(diagnostic: &Diagnostic) -> Value {
+    let place = diagnostic.place();
+    let position = place.source.position(place.span.start);
+    json!({
+        "code": diagnostic.code.as_str(),
+        "severity": diagnostic.severity.to_string(),
+        "message": diagnostic.message,
+        "file": place.source.name,
+        "line": position.line,
+        "column": position.column,
+        "hint": diagnostic.hint,
+    })
+}

@@ -1,0 +1,302 @@
+//! `x-skein`: what Skein adds to every format. A closed block; a step's value wins over the workflow's.
+//!
+//! Owns the fields, their checks and where they go in the IR. What the IR has no word for yet is kept, checked, in the
+//! step's labels.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use skein_core::{
+    ir::{Budget, BudgetMode, EachErrors, ErrorClass, HoldReason, Kind, OnInterrupted, Step},
+    time::Millis,
+};
+
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    duration::Units,
+    path,
+    read::{Fields, Given},
+};
+
+/// Where a block stands: what it may say depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    Workflow,
+    Step,
+}
+
+/// A block that was read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct XSkein {
+    pub budget: Option<Budget>,
+    pub quota_waits: Option<bool>,
+    pub worktree: Option<bool>,
+    pub on_interrupted: Option<OnInterrupted>,
+    pub no_network: Option<bool>,
+    pub secrets: Vec<String>,
+    pub idle_timeout: Option<Millis>,
+    pub start_timeout: Option<Millis>,
+    pub protect: Option<Vec<String>>,
+    pub on_error: Option<EachErrors>,
+    pub allow_cycles: bool,
+    pub gate: Option<bool>,
+    pub compensate_failed_step: bool,
+    /// Checked, and for later readers: `agents`, `evidence`, `cache`, `test_commands`, the rest of `workspace`.
+    pub kept: BTreeMap<String, Value>,
+}
+
+/// The fields that some formats have and others do not.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extra {
+    pub allow_cycles: bool,
+    pub gate: bool,
+    pub compensate_failed_step: bool,
+    pub on_error: bool,
+    /// Fields that the format reads by itself.
+    pub own: &'static [&'static str],
+}
+
+const ON_INTERRUPTED: &[(&str, OnInterrupted)] = &[
+    ("rerun", OnInterrupted::Rerun),
+    ("resume", OnInterrupted::Resume),
+    ("restore", OnInterrupted::Restore),
+    ("ask", OnInterrupted::Ask),
+    ("fail", OnInterrupted::Fail),
+];
+const ON_ERROR: &[(&str, EachErrors)] =
+    &[("fail_fast", EachErrors::FailFast), ("finish", EachErrors::Finish), ("collect", EachErrors::Collect)];
+const MODES: &[(&str, BudgetMode)] =
+    &[("warn", BudgetMode::Warn), ("pause", BudgetMode::Pause), ("stop", BudgetMode::Stop)];
+
+impl XSkein {
+    /// Reads a block. Wrong parts are reported and left out.
+    pub fn read(given: Given<'_>, level: Level, extra: Extra, sink: &mut Sink) -> XSkein {
+        let mut block = XSkein::default();
+        let Some(mut fields) = Fields::of(given.node, "an `x-skein` block", sink) else { return block };
+        block.read_common(&mut fields, sink);
+        if level == Level::Step {
+            block.read_step(&mut fields, sink);
+        }
+        block.read_extra(&mut fields, extra, sink);
+        for name in extra.own {
+            fields.optional(name);
+        }
+        fields.finish(sink);
+        block
+    }
+
+    fn read_common(&mut self, fields: &mut Fields<'_>, sink: &mut Sink) {
+        self.budget = fields.optional("budget").and_then(|given| read_budget(given, sink));
+        self.quota_waits = fields
+            .optional("quota")
+            .and_then(|given| given.one_of(&[("wait", true), ("fail", false)], sink))
+            .map(|waits| waits.value);
+        if let Some(given) = fields.optional("workspace") {
+            self.read_workspace(given, sink);
+        }
+        let on_interrupted = fields.optional("on_interrupted");
+        self.on_interrupted =
+            on_interrupted.and_then(|given| given.one_of(ON_INTERRUPTED, sink)).map(|word| word.value);
+        self.no_network = fields
+            .optional("network")
+            .and_then(|given| given.one_of(&[("on", false), ("none", true)], sink))
+            .map(|word| word.value);
+        let length = |given: Given<'_>, sink: &mut Sink| given.duration(Units::All, sink).map(|d| d.value);
+        self.idle_timeout = fields.optional("idle_timeout").and_then(|given| length(given, sink));
+        self.start_timeout = fields.optional("start_timeout").and_then(|given| length(given, sink));
+        self.protect = fields.optional("protect").map(|given| texts(given, sink));
+        if let Some(given) = fields.optional("agents") {
+            self.keep("agents", texts(given, sink));
+        }
+        if let Some(given) = fields.optional("test_commands") {
+            self.keep("test_commands", commands(given, sink));
+        }
+    }
+
+    fn read_step(&mut self, fields: &mut Fields<'_>, sink: &mut Sink) {
+        self.secrets = fields.optional("secrets").map(|given| texts(given, sink)).unwrap_or_default();
+        if let Some(given) = fields.optional("evidence") {
+            let proofs = given.list(sink).unwrap_or_default();
+            let proofs =
+                proofs.into_iter().filter_map(|proof| read_evidence(proof, sink)).collect::<Vec<_>>();
+            self.keep("evidence", proofs);
+        }
+        if let Some(given) = fields.optional("cache") {
+            read_cache(given, sink);
+            self.keep("cache", given.node.json());
+        }
+    }
+
+    fn read_extra(&mut self, fields: &mut Fields<'_>, extra: Extra, sink: &mut Sink) {
+        let mut flag = |wanted: bool, name: &'static str, sink: &mut Sink| {
+            let given = if wanted { fields.optional(name) } else { None };
+            given.and_then(|given| given.flag(sink)).map(|flag| flag.value)
+        };
+        self.allow_cycles = flag(extra.allow_cycles, "allow_cycles", sink).unwrap_or_default();
+        self.gate = flag(extra.gate, "gate", sink);
+        self.compensate_failed_step =
+            flag(extra.compensate_failed_step, "compensate_failed_step", sink).unwrap_or_default();
+        if extra.on_error {
+            let given = fields.optional("on_error");
+            self.on_error = given.and_then(|given| given.one_of(ON_ERROR, sink)).map(|word| word.value);
+        }
+    }
+
+    fn read_workspace(&mut self, given: Given<'_>, sink: &mut Sink) {
+        let Some(mut fields) = Fields::of(given.node, "`workspace`", sink) else { return };
+        let isolation = fields.optional("isolation");
+        self.worktree = isolation
+            .and_then(|given| given.one_of(&[("shared", false), ("worktree", true)], sink))
+            .map(|word| word.value);
+        let words = &[("keep", "keep"), ("reset", "reset"), ("keep_and_tell", "keep_and_tell")];
+        if let Some(word) = fields.optional("on_retry").and_then(|given| given.one_of(words, sink)) {
+            self.keep("workspace.on_retry", word.value);
+        }
+        if let Some(merge) = fields.optional("merge").and_then(|given| given.flag(sink)) {
+            self.keep("workspace.merge", merge.value);
+        }
+        if let Some(step) = fields.optional("conflict").and_then(|given| given.words(sink)) {
+            self.keep("workspace.conflict", step.value);
+        }
+        fields.finish(sink);
+    }
+
+    fn keep(&mut self, name: &str, value: impl Into<Value>) {
+        self.kept.insert(name.to_owned(), value.into());
+    }
+
+    /// What holds for a step: its own block, and the workflow's where it says nothing.
+    #[must_use]
+    pub fn over(mut self, workflow: &XSkein) -> XSkein {
+        // A budget of the workflow is for the whole run, not for each step.
+        self.quota_waits = self.quota_waits.or(workflow.quota_waits);
+        self.worktree = self.worktree.or(workflow.worktree);
+        self.on_interrupted = self.on_interrupted.or(workflow.on_interrupted);
+        self.no_network = self.no_network.or(workflow.no_network);
+        self.idle_timeout = self.idle_timeout.or(workflow.idle_timeout);
+        self.start_timeout = self.start_timeout.or(workflow.start_timeout);
+        self.protect = self.protect.or_else(|| workflow.protect.clone());
+        for (name, value) in &workflow.kept {
+            self.kept.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        self
+    }
+
+    /// Puts it into a step of the IR.
+    pub fn apply(self, step: &mut Step) {
+        let policy = &mut step.policy;
+        policy.budget = self.budget.or(policy.budget.take());
+        policy.on_interrupted = self.on_interrupted.unwrap_or(policy.on_interrupted);
+        policy.idle_timeout = self.idle_timeout.or(policy.idle_timeout);
+        policy.start_timeout = self.start_timeout.or(policy.start_timeout);
+        if self.quota_waits == Some(true) {
+            policy.holds.insert(ErrorClass::RateLimit, HoldReason::Quota);
+        }
+        match &mut step.kind {
+            Kind::Work(work) => {
+                let isolation = &mut work.isolation;
+                isolation.worktree = self.worktree.unwrap_or(isolation.worktree);
+                isolation.no_network = self.no_network.unwrap_or(isolation.no_network);
+                isolation.secrets = self.secrets;
+                isolation.protect = self.protect.unwrap_or_default();
+            }
+            Kind::Each(each) => each.errors = self.on_error.unwrap_or(each.errors),
+            _ => {}
+        }
+        if !self.kept.is_empty() && matches!(step.kind, Kind::Work(_)) {
+            step.labels.insert("x-skein".to_owned(), self.kept.into_iter().collect());
+        }
+    }
+}
+
+fn read_budget(given: Given<'_>, sink: &mut Sink) -> Option<Budget> {
+    let mut fields = Fields::of(given.node, "a budget", sink)?;
+    let usd = fields.optional("usd").and_then(|given| read_usd(given, sink));
+    let tokens = fields.optional("tokens").and_then(|given| given.whole(1..=u32::MAX, sink));
+    let mode = fields.required("mode", sink).and_then(|given| given.one_of(MODES, sink));
+    let named = fields.field("usd").is_some() || fields.field("tokens").is_some();
+    fields.finish(sink);
+    if !named {
+        let message = "a budget needs `usd`, `tokens` or both";
+        sink.push(Diagnostic::new(Code::MissingField, given.node.source(), given.node.mark(), message));
+    }
+    Some(Budget { micro_usd: usd, tokens: tokens.map(|n| u64::from(n.value)), mode: mode?.value })
+}
+
+/// Dollars in millionths.
+fn read_usd(given: Given<'_>, sink: &mut Sink) -> Option<u64> {
+    const MOST: f64 = 1_000_000.0;
+    let usd = given.number(sink)?.value;
+    if usd <= 0.0 || usd > MOST {
+        let message = format!("`usd` is more than 0 and at most {MOST}, not {usd}");
+        sink.push(Diagnostic::new(Code::BadNumber, given.node.source(), given.node.mark(), message));
+        return None;
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was just checked")]
+    Some((usd * 1_000_000.0).round() as u64)
+}
+
+fn texts(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
+    let items = given.list(sink).unwrap_or_default();
+    items.into_iter().filter_map(|item| item.words(sink)).map(|text| text.value.to_owned()).collect()
+}
+
+/// Programs with their arguments.
+fn commands(given: Given<'_>, sink: &mut Sink) -> Vec<Vec<String>> {
+    given.list(sink).unwrap_or_default().into_iter().map(|command| arguments(command, sink)).collect()
+}
+
+fn arguments(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
+    let arguments = texts(given, sink);
+    if given.node.items().is_some_and(|mut items| items.next().is_none()) {
+        let message = "a command is a program and its arguments, and this has none";
+        sink.push(Diagnostic::new(Code::NoValue, given.node.source(), given.node.mark(), message));
+    }
+    arguments
+}
+
+fn read_evidence(given: Given<'_>, sink: &mut Sink) -> Option<Value> {
+    let mut fields = Fields::of(given.node, "a proof", sink)?;
+    let command = fields.optional("command").map(|given| arguments(given, sink));
+    for name in ["file", "schema", "of"] {
+        if let Some(path) =
+            fields.optional(name).and_then(|given| given.text(sink).map(|text| (given, text.value)))
+        {
+            check_path(path.0, path.1, sink);
+        }
+    }
+    let changed = fields.optional("changed").and_then(|given| given.words(sink));
+    let sorts = ["command", "file", "changed", "schema"];
+    let named = sorts.iter().filter(|name| fields.field(name).is_some()).count();
+    let whole = fields.field("schema").is_some() == fields.field("of").is_some();
+    fields.finish(sink);
+    if named != 1 || !whole {
+        let message = "a proof is one of `command`, `file`, `changed`, or `schema` with `of`";
+        sink.push(Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.mark(), message));
+    }
+    let _ = (command, changed);
+    Some(given.node.json())
+}
+
+fn read_cache(given: Given<'_>, sink: &mut Sink) {
+    let Some(mut fields) = Fields::of(given.node, "`cache`", sink) else { return };
+    for part in fields.required("key", sink).and_then(|key| key.list(sink)).unwrap_or_default() {
+        if part.node.raw().is_some() {
+            part.one_of(&[("inputs", ()), ("instructions", ())], sink);
+        } else if let Some(mut files) = Fields::of(part.node, "a part of a cache's key", sink) {
+            files.required("files", sink).map(|globs| texts(globs, sink));
+            files.finish(sink);
+        }
+    }
+    fields.finish(sink);
+}
+
+/// Refuses a path that leaves the workspace.
+pub(crate) fn check_path(given: Given<'_>, path: &str, sink: &mut Sink) {
+    if let Err(error) = path::below(path) {
+        let message = format!("`{}` cannot be `{path}`: {}", given.name, error.why());
+        let hint = "write a path that starts in the workspace and stays there";
+        sink.push(Diagnostic::new(Code::BadPath, given.node.source(), given.node.mark(), message).hint(hint));
+    }
+}

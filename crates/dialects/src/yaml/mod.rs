@@ -1,0 +1,13 @@
+//! YAML with places: one tree for every format.
+//!
+//! Owns what is accepted of YAML (1.2 with its core schema, one document, keys that are text, no tags, no merging; JSON
+//! is part of it) and how large it may be. Refuses to know what any key means.
+
+mod error;
+mod node;
+mod parse;
+mod scalar;
+
+pub use node::{Field, Node, Tree};
+pub use parse::parse;
+pub use scalar::{Scalar, resolve};

@@ -1,0 +1,272 @@
+//! From a parser's events to a tree: what is accepted of YAML, and the limits that keep a small file from being a
+//! large tree.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
+use skein_core::{expr::Span, limits};
+
+use super::{
+    error,
+    node::{Data, Entry, Text, Tree},
+};
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    source::Source,
+};
+
+/// Reads the YAML, or JSON, in a part of a source. None if it cannot be read; the sink says why.
+pub fn parse(window: Span, sink: &mut Sink) -> Option<Tree> {
+    let source = sink.source.clone();
+    let mut builder = Builder {
+        source: &source,
+        window,
+        sink,
+        nodes: Vec::new(),
+        sizes: Vec::new(),
+        open: Vec::new(),
+        anchors: BTreeMap::new(),
+        root: None,
+        documents: 0,
+        broken: false,
+    };
+    builder.run();
+    let (broken, root, nodes) = (builder.broken, builder.root, builder.nodes);
+    if broken {
+        return None;
+    }
+    let Some(root) = root else {
+        sink.push(Diagnostic::new(Code::EmptySource, &source, window, "there is nothing in this file"));
+        return None;
+    };
+    Some(Tree { source: source.clone(), nodes, root })
+}
+
+/// A collection whose end has not come yet.
+struct Open {
+    number: u32,
+    anchor: usize,
+    /// In a mapping: the key that waits for its value.
+    key: Option<(Text, Span)>,
+    /// In a mapping: where each key first stood.
+    keys: BTreeMap<String, Span>,
+    /// Nodes in it when every alias is written out.
+    size: usize,
+}
+
+struct Builder<'s> {
+    source: &'s Arc<Source>,
+    window: Span,
+    sink: &'s mut Sink,
+    nodes: Vec<(Span, Data)>,
+    sizes: Vec<usize>,
+    open: Vec<Open>,
+    /// The node of each anchor; none while it is still open.
+    anchors: BTreeMap<usize, Option<u32>>,
+    root: Option<u32>,
+    documents: usize,
+    broken: bool,
+}
+
+impl Builder<'_> {
+    fn run(&mut self) {
+        let source = self.source.clone();
+        let options = granit_parser::options! {
+            emit_comments: false,
+            flow_nesting_limit: limits::YAML_DEPTH,
+            block_nesting_limit: limits::YAML_DEPTH,
+            emit_unresolved_aliases: true,
+        };
+        for next in Parser::new_from_str_with_options(source.slice(self.window), options) {
+            match next {
+                Ok((event, span)) => self.event(event, span),
+                Err(error) => self.syntax(&error),
+            }
+            if self.broken {
+                return;
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event<'_>, at: granit_parser::Span) {
+        let span = self.span(at.start, at.end);
+        match event {
+            Event::DocumentStart(..) => self.document(span),
+            Event::Scalar(text, style, anchor, tag) => {
+                self.refuse_tag(tag.as_deref(), at);
+                self.scalar(text.as_ref(), style, anchor, span);
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                self.refuse_tag(tag.as_deref(), at);
+                self.begin(Data::List(Vec::new()), anchor, span);
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.refuse_tag(tag.as_deref(), at);
+                self.begin(Data::Map(Vec::new()), anchor, span);
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(span),
+            Event::Alias(anchor) => self.alias(anchor, span),
+            Event::UnresolvedAlias(name) => {
+                let message = format!("there is no anchor `&{name}` before this");
+                self.fail(Code::UnknownAlias, span, message);
+            }
+            _ => {}
+        }
+    }
+
+    fn span(&self, start: Marker, end: Marker) -> Span {
+        let base = self.window.start as usize;
+        let byte = |marker: Marker| base + marker.byte_offset().unwrap_or_default();
+        let (start, end) = (byte(start), byte(end));
+        Span::new(start, end.max(start))
+    }
+
+    fn report(&mut self, code: Code, span: Span, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(code, self.source, span, message)
+    }
+
+    /// Says why nothing more can be read.
+    fn fail(&mut self, code: Code, span: Span, message: impl Into<String>) {
+        self.broken = true;
+        let diagnostic = self.report(code, span, message);
+        self.sink.push(diagnostic);
+    }
+
+    fn syntax(&mut self, error: &ScanError) {
+        self.broken = true;
+        let span = self.span(*error.marker(), *error.marker());
+        self.sink.push(error::diagnostic(error.kind(), self.source, span));
+    }
+
+    fn document(&mut self, span: Span) {
+        self.documents += 1;
+        if self.documents > 1 {
+            let message = "a second document starts here, and one file holds one workflow";
+            self.fail(Code::ManyDocuments, span, message);
+        }
+    }
+
+    fn refuse_tag(&mut self, tag: Option<&Tag>, at: granit_parser::Span) {
+        if tag.is_none() {
+            return;
+        }
+        let place = at.tag_span().unwrap_or(at);
+        let span = self.span(place.start, place.end);
+        let message = format!("the tag `{}` has no meaning here", self.source.slice(span).trim());
+        let hint = "leave it out; quote a value to make it text";
+        let diagnostic = self.report(Code::TagRefused, span, message).hint(hint);
+        self.sink.push(diagnostic);
+    }
+
+    fn scalar(&mut self, text: &str, style: ScalarStyle, anchor: usize, span: Span) {
+        let plain = style == ScalarStyle::Plain;
+        let text = Text::new(text, span, self.source);
+        if self.wants_key() {
+            return self.key(text, plain, span);
+        }
+        let number = self.add(Data::Scalar { text, plain }, span, 1);
+        self.name(anchor, number);
+        self.place(number);
+    }
+
+    fn wants_key(&self) -> bool {
+        self.open.last().is_some_and(|open| {
+            open.key.is_none() && matches!(self.nodes[open.number as usize].1, Data::Map(_))
+        })
+    }
+
+    fn key(&mut self, text: Text, plain: bool, span: Span) {
+        let key = text.of(&self.source.clone()).to_owned();
+        if plain && key == "<<" {
+            let hint = "write the fields out, or name one value with an anchor and an alias";
+            let diagnostic =
+                self.report(Code::MergeRefused, span, "`<<` does not merge mappings here").hint(hint);
+            self.sink.push(diagnostic);
+        }
+        let open = self.open.last_mut().expect("a key is inside a mapping");
+        if let Some(first) = open.keys.get(&key).copied() {
+            let message = format!("`{key}` is here twice");
+            let diagnostic = self.report(Code::DuplicateKey, span, message);
+            self.sink.push(diagnostic.label("again here").also(first, "first here"));
+        } else {
+            open.keys.insert(key, span);
+        }
+        self.open.last_mut().expect("a key is inside a mapping").key = Some((text, span));
+    }
+
+    fn begin(&mut self, data: Data, anchor: usize, span: Span) {
+        if self.wants_key() {
+            let message = "a key must be text, and this is a list or a mapping";
+            return self.fail(Code::KeyNotText, span, message);
+        }
+        if self.open.len() >= limits::YAML_DEPTH {
+            let message = format!("this is nested more than {} levels deep", limits::YAML_DEPTH);
+            return self.fail(Code::TooDeepYaml, span, message);
+        }
+        let number = self.add(data, span, 1);
+        if anchor != 0 {
+            self.anchors.insert(anchor, None);
+        }
+        self.open.push(Open { number, anchor, key: None, keys: BTreeMap::new(), size: 1 });
+    }
+
+    fn end(&mut self, span: Span) {
+        let Some(open) = self.open.pop() else { return };
+        let node = &mut self.nodes[open.number as usize];
+        node.0 = Span { start: node.0.start, end: span.end.max(node.0.end) };
+        self.sizes[open.number as usize] = open.size;
+        self.name(open.anchor, open.number);
+        self.place(open.number);
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span) {
+        if self.wants_key() {
+            return self.fail(Code::KeyNotText, span, "a key must be text, and this is an alias");
+        }
+        match self.anchors.get(&anchor).copied().flatten() {
+            Some(number) => self.place(number),
+            None => {
+                let message = format!("`{}` is inside what it stands for", self.source.slice(span));
+                self.fail(Code::UnknownAlias, span, message);
+            }
+        }
+    }
+
+    fn add(&mut self, data: Data, span: Span, size: usize) -> u32 {
+        self.nodes.push((span, data));
+        self.sizes.push(size);
+        u32::try_from(self.nodes.len() - 1).expect("sources are limited")
+    }
+
+    fn name(&mut self, anchor: usize, number: u32) {
+        if anchor != 0 {
+            self.anchors.insert(anchor, Some(number));
+        }
+    }
+
+    /// Puts a finished node where it belongs: into the collection that is open, or at the root.
+    fn place(&mut self, number: u32) {
+        let size = self.sizes[number as usize];
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(number);
+            return;
+        };
+        open.size = open.size.saturating_add(size);
+        let (into, total) = (open.number as usize, open.size);
+        match &mut self.nodes[into].1 {
+            Data::List(items) => items.push(number),
+            Data::Map(entries) => {
+                let (key, key_span) = open.key.take().expect("a value follows its key");
+                entries.push(Entry { key, key_span, value: number });
+            }
+            Data::Scalar { .. } => unreachable!("only collections are open"),
+        }
+        if total > limits::YAML_NODES {
+            let span = self.nodes[into].0;
+            let message =
+                format!("with its aliases written out, this has over {} values", limits::YAML_NODES);
+            self.fail(Code::TooManyNodes, Span { start: span.start, end: span.start }, message);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A folder of sources per format, each with a snapshot of what comes out: the IR of what is accepted, with its
+//! warnings, or the diagnostics of what is refused. Adding a case is adding a file; `UPDATE_SNAPSHOTS=1` writes what is
+//! missing or has changed.
+
+mod project;
+
+use std::{fmt::Write, fs, path::Path};
+
+use project::Folder;
+use skein_dialects::{Dialect, Report, Source, check, render};
+
+/// What a report looks like in a snapshot.
+fn shown(report: &Report) -> String {
+    let mut text = String::new();
+    for diagnostic in &report.diagnostics {
+        writeln!(text, "{}\n", render::human(diagnostic, false)).expect("a string can be written to");
+    }
+    if report.is_valid() {
+        let workflow = report.workflow.as_deref().expect("what is valid has been lowered");
+        text += &serde_json::to_string_pretty(workflow).expect("a workflow is JSON");
+        text.push('\n');
+    }
+    text
+}
+
+fn cases(dialect: Dialect, sort: &str) -> Vec<std::path::PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs").join(dialect.as_str()).join(sort);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
+    files.retain(|path| path.is_file() && path.extension().is_none_or(|extension| extension != "snap"));
+    files.sort();
+    assert!(!files.is_empty(), "no cases in {}", folder.display());
+    files
+}
+
+/// Runs every case of a folder; says which snapshots differ.
+fn run(dialect: Dialect, sort: &str, valid: bool) {
+    let mut wrong = Vec::new();
+    for path in cases(dialect, sort) {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("names of cases are text");
+        let text = String::from_utf8_lossy(&fs::read(&path).expect("a case can be read")).into_owned();
+        let folder = Folder::of(path.parent().expect("a case is in a folder"));
+        let report = check(Source::new(name, text), &folder);
+        let detected = report.dialect.is_none_or(|found| found == dialect);
+        if report.is_valid() != valid || !detected {
+            wrong.push(format!(
+                "{name} is {}, as {:?}",
+                if valid { "refused" } else { "accepted" },
+                report.dialect
+            ));
+        }
+        let snapshot = path.with_file_name(format!("{name}.snap"));
+        let (now, before) = (shown(&report), fs::read_to_string(&snapshot).unwrap_or_default());
+        if now == before {
+            continue;
+        }
+        if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+            fs::write(&snapshot, &now).expect("a snapshot can be written");
+        } else {
+            wrong.push(format!("{name} gives something else:\n{now}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn agentcore_accepted() {
+    run(Dialect::AgentCore, "accepted", true);
+}
+
+#[test]
+fn agentcore_refused() {
+    run(Dialect::AgentCore, "refused", false);
+}

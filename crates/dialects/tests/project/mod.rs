@@ -1,0 +1,29 @@
+//! A project in a folder, as the tests have it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use skein_dialects::{NotFound, Project, Reference, Source};
+
+/// Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn of(path: &Path) -> Folder {
+        Folder(path.to_owned())
+    }
+}
+
+impl Project for Folder {
+    fn workflow(&self, _: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+        let name = match reference {
+            Reference::Path(path) => path.trim_start_matches("./").to_owned(),
+            Reference::Id(id) => format!("_called/{id}/WORKFLOW.md"),
+        };
+        let missing = |_| NotFound { why: "the file is not there".to_owned(), known: Vec::new() };
+        fs::read_to_string(self.0.join(&name)).map(|text| Source::new(name, text)).map_err(missing)
+    }
+}
