@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        Action, AttemptEnd, AttemptId, Batch, Cost, Driver, Input, JournalError, Refusal, Report, RunPhase,
-        Start, Stimulus, Token, VERSION,
+        Action, AttemptEnd, AttemptId, Batch, Cost, Driver, Input, JournalError, Publication, Refusal,
+        Report, RunPhase, Start, Stimulus, Token, VERSION,
     },
     ids::{RunId, StepId, WorkflowId},
-    ir::{Kind, RunStatus, Scope, Shape, Step, Work, Worker, Workflow},
+    ir::{Hook, HookAction, HookWhen, Kind, RunStatus, Scope, Shape, Step, Work, Worker, Workflow},
     plan::{Plan, check},
     time::Time,
 };
@@ -159,4 +159,54 @@ fn a_journal_that_was_changed_is_refused() {
     empty[0].records.clear();
     assert_eq!(replay(&empty), Some(JournalError::Empty { seq: 0 }));
     assert_eq!(Driver::replay(self::plan(&["other"]), &rows).err(), Some(JournalError::OtherPlan));
+}
+
+#[test]
+fn a_driver_is_idle_when_everything_said_is_durable() {
+    let mut driver = Driver::new(plan(&["a"]));
+    assert!(driver.is_idle());
+    say(&mut driver, 1, start());
+    assert!(!driver.is_idle(), "something was said");
+    driver.poll_append().unwrap();
+    assert!(!driver.is_idle(), "and is being appended");
+    driver.appended();
+    assert!(driver.is_idle());
+}
+
+#[test]
+fn what_is_to_be_published_goes_out_once() {
+    let hook = |when| Hook { when, action: HookAction::Notify { channel: "c".into(), message: None } };
+    let mut workflow = (*plan(&["a"]).definition.root().workflow).clone();
+    workflow.hooks = vec![hook(HookWhen::Start), hook(HookWhen::Success), hook(HookWhen::Failure)];
+    let plan = check(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap();
+    let mut driver = Driver::new(plan);
+    let mut published = Vec::new();
+    say(&mut driver, 1, start());
+    while driver.poll_append().is_some() {
+        driver.appended();
+        for action in std::iter::from_fn(|| driver.poll_action()).collect::<Vec<_>>() {
+            match action {
+                Action::Start(attempt, _) => say(&mut driver, 2, success(attempt)),
+                Action::Publish(item) => {
+                    published.push(item);
+                    say(&mut driver, 3, Input::Published { item, failed: None });
+                }
+                Action::Stop(_) | Action::Wake(_) => {}
+            }
+        }
+    }
+    assert_eq!(driver.state().phase, RunPhase::Closed);
+    assert_eq!(published, [Publication::Hook(0), Publication::Hook(1)]);
+}
+
+#[test]
+fn a_run_that_broke_before_it_began_is_set_aside_and_replays() {
+    let plan = plan(&["a"]);
+    let mut driver = Driver::new(plan.clone());
+    say(&mut driver, 1, Input::Break { message: "no sense".into() });
+    let row = driver.poll_append().cloned().unwrap();
+    driver.appended();
+    assert_eq!(driver.poll_answer(), Some((Token(1), Ok(()))));
+    let again = Driver::replay(plan, [&row]).unwrap();
+    assert_eq!(again.state().quarantine.as_deref(), Some("no sense"));
 }

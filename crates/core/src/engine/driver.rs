@@ -45,7 +45,6 @@ pub struct Driver {
     /// What the host was told to start and has not reported the end of.
     started: BTreeSet<AttemptId>,
     stopped: BTreeSet<AttemptId>,
-    published: BTreeSet<Publication>,
     wake: Option<Time>,
 }
 
@@ -65,7 +64,6 @@ impl Driver {
             actions: VecDeque::new(),
             started: BTreeSet::new(),
             stopped: BTreeSet::new(),
-            published: BTreeSet::new(),
             wake: None,
         }
     }
@@ -89,7 +87,6 @@ impl Driver {
         driver.wake = wanted(&driver.state).wake;
         driver.actions.push_back(Action::Wake(driver.wake));
         for item in &wanted(&driver.state).publish {
-            driver.published.insert(*item);
             driver.actions.push_back(Action::Publish(*item));
         }
         Ok(driver)
@@ -130,9 +127,6 @@ impl Driver {
         if let Input::Finished { attempt, .. } = &stimulus.input {
             self.started.remove(attempt);
             self.stopped.remove(attempt);
-        }
-        if let Input::Published { item, .. } = &stimulus.input {
-            self.published.remove(item);
         }
         self.queue.push_back((token, stimulus));
     }
@@ -198,11 +192,7 @@ impl Driver {
                 self.reconcile(*attempt)
             }
             Event::RunStarted { publish, .. } | Event::RunDecided { publish, .. } => {
-                for item in publish {
-                    if wanted(&self.state).publish.contains(item) && self.published.insert(*item) {
-                        self.actions.push_back(Action::Publish(*item));
-                    }
-                }
+                self.actions.extend(publish.iter().copied().map(Action::Publish));
             }
             Event::Quarantined { .. } => {
                 for attempt in std::mem::take(&mut self.started) {
@@ -242,4 +232,16 @@ impl Driver {
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_quoted_whatever_it_was_made_of() {
+        assert_eq!(panic_message(&"broken"), "broken");
+        assert_eq!(panic_message(&"broken".to_owned()), "broken");
+        assert_eq!(panic_message(&7), "no message");
+    }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{InstanceIx, Part, Start, StepAt, state::RunState};
 use crate::{
     expr::{Env, Lookup, Part as Of, Root},
-    ir::{Kind, StepStatus},
+    ir::Kind,
     plan::Plan,
     time::Time,
 };
@@ -92,8 +92,7 @@ impl<'a> ScopeEnv<'a> {
             Of::Output => Lookup::Absent,
             Of::Status => {
                 let status = self.state.step_status(at);
-                let own =
-                    status == StepStatus::Skipped && step.effect.is_some_and(|effect| effect.as_skipped);
+                let own = step.effect.is_some_and(|effect| effect.as_skipped);
                 let scope = self.state.instance(at.0).scope;
                 let words = &self.plan.definition.workflow_of(scope).workflow.words;
                 Lookup::Found(Cow::Owned(Value::from(words.step(status, own))))
@@ -189,6 +188,7 @@ mod tests {
             (978220800000, "2000-12-31T00:00:00Z"),
             (4107456000000, "2100-02-28T00:00:00Z"),
             (4107542400000, "2100-03-01T00:00:00Z"),
+            (-11644473600000, "1601-01-01T00:00:00Z"),
             (13569379200000, "2399-12-31T00:00:00Z"),
             (13574563200000, "2400-02-29T00:00:00Z"),
             (13601088000000, "2401-01-01T00:00:00Z"),

@@ -36,5 +36,12 @@ mod tests {
         assert!(within(&json!("x".repeat(98)), 100));
         assert!(!within(&json!("x".repeat(99)), 100));
         assert!(!within(&json!({"k".repeat(200): [1, 2, 3]}), 100));
+        // Brackets, commas and quotes count: two and a number, a key of one letter with its quotes, colon and comma.
+        for (value, size) in
+            [(json!([]), 2), (json!([1]), 11), (json!({}), 2), (json!({"k": 1}), 15), (json!(""), 2)]
+        {
+            assert!(within(&value, size), "{value}");
+            assert!(!within(&value, size - 1), "{value}");
+        }
     }
 }

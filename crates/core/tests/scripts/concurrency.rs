@@ -74,3 +74,10 @@ fn a_composite_takes_one_slot() {
 fn no_limit_means_all_at_once() {
     script!(graph((0..5).map(|i| work(&format!("s{i}"))).collect())).start().done();
 }
+
+/// A step that had a slot and no worker when the run was halted has neither afterwards: it was never there.
+#[test]
+fn a_step_with_a_slot_that_never_started_is_as_if_it_had_not_come() {
+    let steps = vec![work("a"), work("b"), work("c")];
+    script!(narrow(steps, 2)).grant(1).start().fail("a", ErrorClass::NonRetryable).done();
+}

@@ -163,3 +163,27 @@ fn a_timeout_can_mean_something_else_than_a_failure() {
         .ok("b")
         .done();
 }
+
+/// And a plain failure is not a timeout.
+#[test]
+fn a_failure_can_mean_something_else_than_a_timeout() {
+    let strict = work("a").with(|step| step.policy.effects.failed = Effect::CONTINUE);
+    script!(graph(vec![strict, after("b", &["a"])]))
+        .start()
+        .fail("a", ErrorClass::NonRetryable)
+        .ok("b")
+        .done();
+}
+
+/// The undo of a composite has a time of its own, which is not the composite's.
+#[test]
+fn the_undo_of_a_call_has_its_own_limit() {
+    let child = undoable(call("child", "other"))
+        .with(|step| step.undo.as_mut().unwrap().timeout = Some(Millis::seconds(7)));
+    script!(saga(vec![child, undoing(work("b"))]), library(vec![("other", graph(vec![work("x")]))]))
+        .start()
+        .ok("child/x")
+        .fail("b", ErrorClass::NonRetryable)
+        .ok("child")
+        .done();
+}

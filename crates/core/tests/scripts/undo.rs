@@ -1,7 +1,10 @@
 //! Undo: what is taken back, in which order, and what happens when that fails.
 
 use serde_json::json;
-use skein_core::ir::{EachErrors, ErrorClass, LoopTest, Retry, UndoFailure};
+use skein_core::{
+    expr::{Expr, Part, Root},
+    ir::{Binding, EachErrors, ErrorClass, LoopTest, Retry, Schema, UndoFailure},
+};
 
 use crate::support::*;
 
@@ -282,5 +285,21 @@ fn a_composite_that_cannot_be_undone_before_another_try() {
         .fail("both/l/x", ErrorClass::NonRetryable)
         .retry_undo()
         .ok("both/l/x")
+        .done();
+}
+
+/// An undo is given what its step gave, and may also ask how that step ended.
+#[test]
+fn an_undo_reads_the_status_of_its_own_step() {
+    let a = undoable(work("a")).with(|step| {
+        let undo = step.undo.as_mut().unwrap();
+        let value = Expr::read(Root::Step { id: "a".into(), part: Part::Status }, [] as [&str; 0]);
+        undo.inputs.push(Binding { name: "ended".into(), value, schema: Schema::default(), required: false });
+    });
+    script!(saga(vec![a, undoing(work("b"))]))
+        .start()
+        .gives("a", json!({"x": 1}))
+        .fail("b", ErrorClass::NonRetryable)
+        .ok("a")
         .done();
 }

@@ -113,3 +113,15 @@ fn a_signal_in_time_forgets_the_timeout() {
         .ok("a")
         .done();
 }
+
+/// A wait that is over takes no signal: it is kept for the next that names it.
+#[test]
+fn a_signal_after_a_wait_timed_out_is_for_the_next() {
+    let first = wait_until("first", WaitTimeout::Continue);
+    script!(routed(vec![first, work("a"), wait("second", &["paid"])]))
+        .start()
+        .due()
+        .signal("paid", json!(1))
+        .ok("a")
+        .done();
+}
