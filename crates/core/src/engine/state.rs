@@ -480,3 +480,13 @@ impl Instance {
 pub fn wanted(state: &RunState) -> &Commands {
     &state.commands
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_has_not_been_started_is_queued() {
+        assert_eq!(RunState::new().status(), RunStatus::Queued);
+    }
+}

@@ -13,44 +13,51 @@ use super::{
 };
 use crate::{
     ids::StepId,
-    ir::{Kind, Retry, Shape, Step, Work},
+    ir::{Kind, Retry, Shape, Step, Undo, Work, Worker},
 };
 
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
-    let root = survey.definition.root();
-    let mut counts = Counts { definition: survey.definition, done: BTreeMap::new() };
-    let mut count = counts.of(root.root);
-    if let Some(retry) = &root.workflow.scope.retry {
-        count.times(u64::from(retry.attempts));
+    let starts = survey.definition.starts(|_| true);
+    if starts.most > 0 || starts.endless || !starts.items.is_empty() {
+        let at = survey.at_scope(survey.definition.root().root, "");
+        problems.push(Problem::new(ProblemCode::WorkerStarts, at, starts.message()));
     }
-    if count.starts > 0 || count.endless || !count.items.is_empty() {
-        let at = survey.at_scope(root.root, "");
-        problems.push(Problem::new(ProblemCode::WorkerStarts, at, count.message()));
+}
+
+impl Definition {
+    /// How many workers of some sort a run can start.
+    pub fn starts(&self, counted: impl Fn(&Worker) -> bool) -> Starts {
+        let root = self.root();
+        let mut starts = Counts { definition: self, counted: &counted, done: BTreeMap::new() }.of(root.root);
+        if let Some(retry) = &root.workflow.scope.retry {
+            starts.times(u64::from(retry.attempts));
+        }
+        starts
     }
 }
 
 /// An upper bound.
-#[derive(Debug, Clone, Default)]
-struct Count {
-    starts: u64,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Starts {
+    pub most: u64,
     /// Steps with a list of unknown length, and how many starts each of its items may add.
-    items: BTreeMap<StepId, u64>,
+    pub items: BTreeMap<StepId, u64>,
     /// Whether a cursor may come back for ever.
-    endless: bool,
+    pub endless: bool,
 }
 
-impl Count {
+impl Starts {
     fn times(&mut self, n: u64) {
-        self.starts = self.starts.saturating_mul(n);
+        self.most = self.most.saturating_mul(n);
         self.items.values_mut().for_each(|starts| *starts = starts.saturating_mul(n));
     }
 
-    fn add(&mut self, other: Count) {
-        self.starts = self.starts.saturating_add(other.starts);
+    fn add(&mut self, other: Starts) {
+        self.most = self.most.saturating_add(other.most);
         self.add_items(other);
     }
 
-    fn add_items(&mut self, other: Count) {
+    fn add_items(&mut self, other: Starts) {
         self.endless |= other.endless;
         for (step, starts) in other.items {
             let sum = self.items.entry(step).or_default();
@@ -68,13 +75,13 @@ impl Count {
             .map(|(step, starts)| format!("{} for each item of `{step}`", grouped(*starts)))
             .collect();
         let fixed =
-            format!("up to {} worker start{}", grouped(self.starts), if self.starts == 1 { "" } else { "s" });
+            format!("up to {} worker start{}", grouped(self.most), if self.most == 1 { "" } else { "s" });
         if items.is_empty() { fixed } else { format!("{fixed}, and {}", items.join(", ")) }
     }
 }
 
 /// `1,240`, which a person reads at a glance.
-fn grouped(n: u64) -> String {
+pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut shown = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -89,37 +96,38 @@ fn grouped(n: u64) -> String {
 /// Counts of scopes, each worked out once, however often it is called.
 struct Counts<'a> {
     definition: &'a Definition,
-    done: BTreeMap<ScopeIx, Count>,
+    counted: &'a dyn Fn(&Worker) -> bool,
+    done: BTreeMap<ScopeIx, Starts>,
 }
 
 impl Counts<'_> {
     /// Recursion is bounded by the limits on nesting and calls.
-    fn of(&mut self, scope: ScopeIx) -> Count {
+    fn of(&mut self, scope: ScopeIx) -> Starts {
         if let Some(count) = self.done.get(&scope) {
             return count.clone();
         }
         let entry = self.definition.scope(scope);
-        let steps: Vec<Count> = (0..entry.len()).map(|i| self.step(entry, i)).collect();
+        let steps: Vec<Starts> = (0..entry.len()).map(|i| self.step(entry, i)).collect();
         let count = together(entry, steps);
         self.done.insert(scope, count.clone());
         count
     }
 
-    fn step(&mut self, entry: &ScopeEntry, i: u32) -> Count {
+    fn step(&mut self, entry: &ScopeEntry, i: u32) -> Starts {
         let step = entry.step(i);
-        let mut count = Count::default();
+        let mut count = Starts::default();
         for inner in &entry.inner[i as usize] {
             let inner = self.of(*inner);
             count.add(inner);
         }
         match &step.kind {
-            Kind::Work(work) => count.starts = of_work(step, work),
+            Kind::Work(work) => count.most = self.of_work(step, work),
             Kind::Loop(repeat) => count.times(u64::from(repeat.max)),
             Kind::Each(each) => match each.over.as_literal().and_then(|list| list.as_array()) {
                 Some(list) => count.times(list.len() as u64),
                 None => {
-                    count.items.insert(step.id.clone(), count.starts);
-                    count.starts = 0;
+                    count.items.insert(step.id.clone(), count.most);
+                    count.most = 0;
                 }
             },
             Kind::Gate(_) | Kind::Wait(_) | Kind::Branch(_) | Kind::Parallel(_) | Kind::Call(_) => {}
@@ -127,17 +135,32 @@ impl Counts<'_> {
         if !matches!(step.kind, Kind::Work(_)) {
             count.times(attempts(&step.policy.retry));
         }
-        count.starts =
-            count.starts.saturating_add(step.undo.as_ref().map_or(0, |undo| attempts(&undo.retry)));
+        count.most = count.most.saturating_add(step.undo.as_ref().map_or(0, |undo| self.of_undo(undo)));
         count
+    }
+
+    /// Attempts at the work in all its iterations, the checks after them, and the summary.
+    fn of_work(&self, step: &Step, work: &Work) -> u64 {
+        let tries = attempts(&step.policy.retry);
+        let summary = u64::from(work.summary.as_ref().is_some_and(|summary| (self.counted)(&summary.worker)));
+        let iterations = work.check.as_ref().map_or(1, |check| u64::from(check.max_iterations));
+        let fresh = step.policy.retry.fresh_per_iteration;
+        let main = if fresh { iterations * tries } else { iterations + tries - 1 };
+        let checks =
+            work.check.as_ref().filter(|check| (self.counted)(&check.worker)).map_or(0, |_| iterations);
+        u64::from((self.counted)(&work.worker)) * main + checks + summary
+    }
+
+    fn of_undo(&self, undo: &Undo) -> u64 {
+        if (self.counted)(&undo.work.worker) { attempts(&undo.retry) } else { 0 }
     }
 }
 
 /// All steps of a graph run; of a routed scope, those on one way.
-fn together(entry: &ScopeEntry, steps: Vec<Count>) -> Count {
-    let weights: Vec<u64> = steps.iter().map(|count| count.starts).collect();
-    let mut total = Count::default();
-    total.starts = match &entry.scope.shape {
+fn together(entry: &ScopeEntry, steps: Vec<Starts>) -> Starts {
+    let weights: Vec<u64> = steps.iter().map(|count| count.most).collect();
+    let mut total = Starts::default();
+    total.most = match &entry.scope.shape {
         Shape::Graph => weights.iter().fold(0, |sum, starts| sum.saturating_add(*starts)),
         Shape::Routed { cycles: false, .. } => acyclic(entry).longest(&weights).1,
         Shape::Routed { cycles: true, .. } => match entry.scope.max_steps {
@@ -150,17 +173,6 @@ fn together(entry: &ScopeEntry, steps: Vec<Count>) -> Count {
     };
     steps.into_iter().for_each(|count| total.add_items(count));
     total
-}
-
-/// Attempts at the work in all its iterations, the checks after them, and the summary.
-fn of_work(step: &Step, work: &Work) -> u64 {
-    let tries = attempts(&step.policy.retry);
-    let summary = u64::from(work.summary.is_some());
-    let Some(check) = &work.check else { return tries + summary };
-    let iterations = u64::from(check.max_iterations);
-    let main =
-        if step.policy.retry.fresh_per_iteration { iterations * tries } else { iterations + tries - 1 };
-    main + iterations + summary
 }
 
 fn attempts(retry: &Retry) -> u64 {

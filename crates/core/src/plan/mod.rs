@@ -27,6 +27,7 @@ mod survey;
 mod types;
 
 pub use check::{Checked, check};
+pub use cost::{Starts, grouped};
 pub use definition::{Definition, Next, Place, Plan, ScopeEntry, ScopeIx, WorkflowEntry};
 pub use frozen::Frozen;
 pub use hash::Hash;

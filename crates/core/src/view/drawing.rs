@@ -13,7 +13,7 @@ use crate::{
     engine::RunState,
     engine::StepAt,
     ir::{GateTimeout, Kind, KindName, StepStatus, Target, WaitTimeout},
-    plan::{Definition, Next, Plan, ScopeEntry, ScopeIx},
+    plan::{Definition, Next, ScopeEntry, ScopeIx},
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -85,8 +85,7 @@ pub struct Edge {
 }
 
 /// The drawing of a plan, with the statuses of a run if one is given.
-pub fn graph(plan: &Plan, state: Option<&RunState>) -> Graph {
-    let definition = &*plan.definition;
+pub fn graph(definition: &Definition, state: Option<&RunState>) -> Graph {
     let mut drawing = Drawing { definition, graph: Graph::default(), ends: BTreeMap::new() };
     // A scope stands before those inside it, so that their names can be built on its own.
     for (i, entry) in (0..).zip(&definition.scopes) {

@@ -139,12 +139,12 @@ fn the_timeline_tells_what_happened_in_lines() {
 #[test]
 fn a_graph_is_drawn_by_its_dependencies() {
     let trial = Trial::new(graph(vec![work("a"), after("b", &["a"])])).start().ok("a");
-    let drawn = draw(&trial.plan, Some(&trial.state));
+    let drawn = draw(&trial.plan.definition, Some(&trial.state));
     let edges: Vec<_> = drawn.edges.iter().map(|edge| (edge.from.as_str(), edge.to.as_str())).collect();
     assert_eq!(edges, [("a", "b")]);
     let statuses: Vec<_> = drawn.nodes.iter().map(|node| node.status).collect();
     assert_eq!(statuses, [Some(StepStatus::Succeeded), Some(StepStatus::Running)]);
-    assert_eq!(draw(&trial.plan, None).nodes[0].status, None);
+    assert_eq!(draw(&trial.plan.definition, None).nodes[0].status, None);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn routes_are_drawn_with_their_labels_and_composites_as_groups() {
     }
     let every = each("every", vec![work("one"), work("two")]);
     let trial = Trial::new(route(vec![choose, ask, every]));
-    let drawn = draw(&trial.plan, None);
+    let drawn = draw(&trial.plan.definition, None);
     let edge =
         |edge: &super::Edge| format!("{} -> {} {}", edge.from, edge.to, edge.label.as_deref().unwrap_or(""));
     let edges: Vec<String> = drawn.edges.iter().map(edge).collect();
@@ -177,7 +177,7 @@ fn routes_are_drawn_with_their_labels_and_composites_as_groups() {
 #[test]
 fn items_of_one_step_are_one_node_with_counts() {
     let trial = Trial::new(route(vec![each("every", vec![work("one")])])).start().ok("every[0]/one");
-    let drawn = draw(&trial.plan, Some(&trial.state));
+    let drawn = draw(&trial.plan.definition, Some(&trial.state));
     let one = drawn.nodes.iter().find(|node| node.id == "every[]/one").unwrap();
     assert_eq!(one.status, Some(StepStatus::Running));
     assert_eq!(one.counts, [(StepStatus::Running, 1), (StepStatus::Succeeded, 1)].into());
@@ -190,7 +190,7 @@ fn a_large_graph_is_drawn_and_shown_in_reasonable_time() {
     let mut trial = Trial::new(Scope { timeout: Some(Millis::hours(1)), ..graph(steps) });
     trial.grant = 2_000;
     let trial = trial.start();
-    assert_eq!(draw(&trial.plan, Some(&trial.state)).nodes.len(), 2_000);
+    assert_eq!(draw(&trial.plan.definition, Some(&trial.state)).nodes.len(), 2_000);
     assert_eq!(trial.view().steps.len(), 2_000);
 }
 
@@ -201,7 +201,7 @@ fn called_workflows_are_groups_of_their_own() {
     let call =
         |name: &str| Step::new(id(name), Kind::Call(Call { workflow: "sub".into(), exports: Vec::new() }));
     let trial = Trial::calling(graph(vec![call("one"), call("two")]), &library).start().ok("one/x");
-    let drawn = draw(&trial.plan, Some(&trial.state));
+    let drawn = draw(&trial.plan.definition, Some(&trial.state));
     let ids: Vec<&str> = drawn.nodes.iter().map(|node| node.id.as_str()).collect();
     assert_eq!(ids, ["one", "two", "sub//x"]);
     assert_eq!((drawn.nodes[0].calls, drawn.nodes[1].calls), (Some(1), Some(1)));

@@ -127,3 +127,32 @@ fn a_called_workflow_has_its_own_max_steps() {
     let around = routed(vec![call("c", "sub")]).with(|workflow| workflow.scope.max_steps = Some(1));
     script!(around, library(vec![("sub", limited)])).start().ok("c/x").done();
 }
+
+/// What a called workflow undoes when it is stopped depends on why: here only when it took too long.
+#[test]
+fn a_call_that_is_cancelled_is_undone_only_if_it_says_so() {
+    let only_late = saga(vec![undoable(work("x")), work("y")])
+        .with(|workflow| (workflow.scope.undo.on_timeout, workflow.scope.undo.on_cancel) = (true, false));
+    let late = call("c", "sub").with(|step| step.policy.timeout = Some(Millis::seconds(10)));
+    script!(routed(vec![late]), library(vec![("sub", only_late)]))
+        .start()
+        .ok("c/x")
+        .cancel()
+        .stops("c/y")
+        .done();
+}
+
+/// The other way round, of the same two.
+#[test]
+fn a_call_that_took_too_long_is_undone_if_it_says_so() {
+    let only_late = saga(vec![undoable(work("x")), work("y")])
+        .with(|workflow| (workflow.scope.undo.on_timeout, workflow.scope.undo.on_cancel) = (true, false));
+    let late = call("c", "sub").with(|step| step.policy.timeout = Some(Millis::seconds(10)));
+    script!(routed(vec![late]), library(vec![("sub", only_late)]))
+        .start()
+        .ok("c/x")
+        .due()
+        .stops("c/y")
+        .ok("c/x")
+        .done();
+}

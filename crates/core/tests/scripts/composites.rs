@@ -253,3 +253,18 @@ fn loop_an_error_in_the_condition_fails_it() {
     let again = repeat("again", "$steps.x.score < 8", LoopTest::First, 5, vec![work("x")]);
     script!(routed(vec![again])).start().gives("again#1/x", json!({"score": "high"})).done();
 }
+
+/// Failing fast, no other item begins.
+#[test]
+fn each_failing_fast_begins_no_other_item() {
+    let every = each("every", "$input.list", EachErrors::FailFast, vec![work("x")]).with(|step| {
+        let skein_core::ir::Kind::Each(each) = &mut step.kind else { unreachable!() };
+        each.parallelism = Some(1);
+    });
+    script!(routed(vec![every]))
+        .with(json!({"list": [1, 2, 3]}))
+        .start()
+        .ok("every[0]/x")
+        .fail("every[1]/x", ErrorClass::NonRetryable)
+        .done();
+}

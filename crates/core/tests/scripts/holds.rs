@@ -165,3 +165,33 @@ fn a_step_limit_runs_on_while_held() {
     });
     script!(graph(vec![a])).start().blocks("a", HoldReason::Quota, Some(60)).due().done();
 }
+
+/// A release for another reason does not waive the budget.
+#[test]
+fn an_approval_does_not_waive_the_budget() {
+    let a = retried(work("a"), 3).with(|a| {
+        a.policy.approval = Some(ApprovalHold::default());
+        a.policy.budget = budget(10, BudgetMode::Pause);
+    });
+    script!(graph(vec![a]))
+        .start()
+        .approve("a")
+        .spending(20)
+        .fail("a", ErrorClass::Transient)
+        .due()
+        .approve("a")
+        .ok("a")
+        .done();
+}
+
+/// A run in which a gate, a wait and a hold are open waits, and nothing less.
+#[test]
+fn a_run_with_everything_open_waits() {
+    let held = work("held").with(|step| step.policy.approval = Some(ApprovalHold::default()));
+    script!(graph(vec![gate("g", |_| {}), wait("w", &["paid"]), held]))
+        .start()
+        .approve("held")
+        .ok("held")
+        .approve("g")
+        .done();
+}

@@ -1,9 +1,12 @@
 //! What a failure does to the rest: the tables that the four formats fill in.
 
 use serde_json::json;
-use skein_core::ir::{
-    Effect, ErrorClass, HoldReason, Retry, RunStatus, Siblings, Step, StepStatus, Then, UndoFailure, Verdict,
-    Workflow,
+use skein_core::{
+    ir::{
+        ApprovalHold, Effect, ErrorClass, HoldReason, Retry, RunStatus, Siblings, Step, StepStatus, Then,
+        UndoFailure, Verdict, Workflow,
+    },
+    time::Millis,
 };
 
 use crate::support::*;
@@ -244,5 +247,63 @@ fn the_first_failure_is_the_cause() {
         .start()
         .fail("a", ErrorClass::NonRetryable)
         .fail("b", ErrorClass::Fatal)
+        .done();
+}
+
+/// Of two failures that each skip what depends on them, the first is the run's.
+#[test]
+fn the_first_of_two_failures_is_the_runs() {
+    let lenient = |name: &str| on_failure(work(name), Effect::SKIP_DEPENDENTS);
+    script!(graph(vec![lenient("a"), lenient("b")]))
+        .start()
+        .fail("b", ErrorClass::NonRetryable)
+        .fail("a", ErrorClass::NonRetryable)
+        .done();
+}
+
+/// While siblings drain, another failure halts nothing twice.
+#[test]
+fn a_second_failure_while_draining_changes_nothing() {
+    let workflow = graph(vec![work("a"), work("b"), work("c")])
+        .with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    script!(workflow)
+        .start()
+        .fail("a", ErrorClass::NonRetryable)
+        .fail("b", ErrorClass::NonRetryable)
+        .ok("c")
+        .done();
+}
+
+/// What is drained still has to end in time.
+#[test]
+fn what_drains_has_to_end_in_time() {
+    let workflow = graph(vec![work("a"), work("b")]).with(|workflow| {
+        workflow.scope.siblings = Siblings::Drain;
+        workflow.scope.timeout = Some(Millis::seconds(60));
+    });
+    script!(workflow).start().fail("a", ErrorClass::NonRetryable).due().stops("b").done();
+}
+
+/// What is being stopped has no more time to keep.
+#[test]
+fn what_is_stopped_has_no_deadline_left() {
+    let workflow =
+        graph(vec![work("a"), work("b")]).with(|workflow| workflow.scope.timeout = Some(Millis::seconds(60)));
+    script!(workflow).start().fail("a", ErrorClass::NonRetryable).stops("b").done();
+}
+
+/// A step that was held before its first attempt is not at work, so it is not drained.
+#[test]
+fn a_step_that_was_never_released_is_not_drained() {
+    let held = work("held").with(|step| step.policy.approval = Some(ApprovalHold::default()));
+    let tried = work("tried");
+    let workflow =
+        graph(vec![work("a"), held, tried]).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    script!(workflow)
+        .start()
+        .blocks("tried", HoldReason::Quota, None)
+        .fail("a", ErrorClass::NonRetryable)
+        .approve("tried")
+        .ok("tried")
         .done();
 }

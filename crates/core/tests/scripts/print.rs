@@ -274,6 +274,9 @@ pub fn step(view: &StepView) -> String {
             line.push_str(&format!(", {word} {count}"));
         }
     }
+    if view.total_attempts != view.attempts {
+        line.push_str(&format!(", {} in all", view.total_attempts));
+    }
     if !view.outputs.is_null() {
         line.push_str(&format!(", gives {}", view.outputs));
     }

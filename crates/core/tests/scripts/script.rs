@@ -120,7 +120,8 @@ impl Script {
     fn look(&mut self) {
         let view = run(&self.plan, &self.state);
         let names = Names::of(&self.plan.definition, &self.state);
-        writeln!(self.text, "  wants {}", print::wanted(&names, wanted(&self.state))).unwrap();
+        let short = if self.state.wants_workers() { ", and more workers" } else { "" };
+        writeln!(self.text, "  wants {}{short}", print::wanted(&names, wanted(&self.state))).unwrap();
         let mut shown = BTreeMap::from([(String::new(), print::run(&view))]);
         let mut lines = vec![(String::new(), format!("run: {}", print::run(&view)))];
         for step in &view.steps {

@@ -303,3 +303,30 @@ fn an_undo_reads_the_status_of_its_own_step() {
         .ok("a")
         .done();
 }
+
+/// A step of which one visit was undone and another was not has not been undone.
+#[test]
+fn a_step_is_undone_when_all_of_its_visits_are() {
+    let steps = vec![
+        undoable(work("a")),
+        undoable(work("b")),
+        branch("more", &[("$steps.b.more == true", "a")], "z"),
+        work("z"),
+    ];
+    let workflow = saga(steps).with(|workflow| {
+        workflow.scope.shape = skein_core::ir::Shape::Routed { start: None, cycles: true };
+        workflow.scope.max_steps = Some(10);
+        workflow.scope.undo.if_one_fails = UndoFailure::Stop;
+    });
+    script!(workflow)
+        .start()
+        .ok("a")
+        .gives("b", json!({"more": true}))
+        .ok("a")
+        .gives("b", json!({"more": false}))
+        .fail("z", ErrorClass::NonRetryable)
+        .ok("b")
+        .ok("a")
+        .fail("b", ErrorClass::NonRetryable)
+        .done();
+}

@@ -121,12 +121,7 @@ impl Fold<'_> {
         let outer = why == Some(Halt::Outer);
         instance.phase = InstancePhase::Ended { why, end: end.clone() };
         instance.ended = Some(now);
-        let stuck = instance.stuck;
-        let (parent, home) = (instance.parent, instance.home);
-        if stuck && home != ix {
-            self.instance(home).stuck = true;
-        }
-        let Some(parent) = parent else { return };
+        let Some(parent) = instance.parent else { return };
         let more = self.more(parent);
         more.open_children -= 1;
         if end.status != RunStatus::Succeeded && !outer {

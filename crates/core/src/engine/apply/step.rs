@@ -96,7 +96,6 @@ impl Fold<'_> {
                 more.undecided =
                     if *finding == crate::engine::Finding::Undecided { more.undecided + 1 } else { 0 };
             }
-            (Role::Check, AttemptEnd::Succeeded { .. }) => more.undecided = 0,
             _ => {}
         }
         if let AttemptEnd::Checked { finding: crate::engine::Finding::Incomplete, reasons, fingerprints } =
