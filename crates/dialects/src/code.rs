@@ -51,6 +51,7 @@ codes! { // table
     0014 LargeSource Warning,
     0015 BadFrontMatter Error,
     0016 UnknownFormat Error,
+    0017 BadConfiguration Error,
     // Fields.
     0101 UnknownField Error,
     0102 MissingField Error,

@@ -1,0 +1,20 @@
+//! `skein completions`: what a shell needs to complete our commands.
+
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+
+use super::Cli;
+use crate::{exit::Exit, output::Output};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub fn run(arguments: &Arguments, output: Output) -> Exit {
+    let mut text = Vec::new();
+    generate(arguments.shell, &mut Cli::command(), "skein", &mut text);
+    output.text(&String::from_utf8_lossy(&text));
+    Exit::Done
+}

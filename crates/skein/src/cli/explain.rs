@@ -1,0 +1,51 @@
+//! `skein explain`: the page of a code.
+
+use clap::Args;
+use serde_json::json;
+use skein_core::closest::did_you_mean;
+use skein_dialects::Code;
+
+use crate::{exit::Exit, output::Output};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Such as SK0101; without one, all codes are listed.
+    code: Option<String>,
+}
+
+pub fn run(arguments: &Arguments, output: Output) -> Exit {
+    let Some(text) = &arguments.code else { return list(output) };
+    let Ok(code) = text.parse::<Code>() else {
+        let hint = did_you_mean(&text.to_uppercase(), Code::ALL.iter().map(|code| code.as_str()));
+        let hint = hint.unwrap_or_else(|| "`skein explain` lists all codes".to_owned());
+        return output.refuse(Exit::Refused, &format!("there is no code `{text}`"), Some(&hint));
+    };
+    if output.is_json() {
+        let severity = code.severity().to_string();
+        output.json(
+            &json!({"code": code.as_str(), "severity": severity, "title": title(code), "page": code.page()}),
+        );
+    } else {
+        output.text(code.page());
+    }
+    Exit::Done
+}
+
+/// What a code is about, in a line.
+fn title(code: Code) -> &'static str {
+    let line = code.page().lines().next().unwrap_or_default();
+    line.split_once(": ").map_or(line, |(_, title)| title)
+}
+
+fn list(output: Output) -> Exit {
+    if output.is_json() {
+        let code = |code: &Code| json!({"code": code.as_str(), "severity": code.severity().to_string(), "title": title(*code)});
+        output.json(&json!({"codes": Code::ALL.iter().map(code).collect::<Vec<_>>()}));
+        return Exit::Done;
+    }
+    for code in Code::ALL {
+        let severity = format!("{:<8}", code.severity());
+        output.text(&format!("{}  {}{}\n", output.paint.name(code.as_str()), severity, title(*code)));
+    }
+    Exit::Done
+}

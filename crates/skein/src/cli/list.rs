@@ -1,0 +1,70 @@
+//! `skein list`: the workflows of the project.
+
+use std::path::Path;
+
+use serde_json::json;
+use skein_dialects::{Report, check};
+
+use super::load::around;
+use crate::{exit::Exit, output::Output, read};
+
+pub fn run(output: Output) -> Exit {
+    let project = match around(Path::new("."), output) {
+        Ok(project) => project,
+        Err(exit) => return exit,
+    };
+    let rows: Vec<Row> = project
+        .workflows()
+        .into_iter()
+        .map(|named| {
+            let path = project.shown(&named.path);
+            let report = read::source(&named.path, &path).ok().map(|source| check(source, &project));
+            Row::of(named.name, path, report.as_ref())
+        })
+        .collect();
+    if output.is_json() {
+        output.json(&json!({"workflows": rows.iter().map(Row::json).collect::<Vec<_>>()}));
+    } else if rows.is_empty() {
+        output.text("No workflows in `.workflows` or `workflows`.\n");
+    } else {
+        rows.iter().for_each(|row| output.text(&row.line(&rows, output)));
+    }
+    Exit::Done
+}
+
+struct Row {
+    name: String,
+    path: String,
+    dialect: Option<&'static str>,
+    version: Option<String>,
+    description: Option<String>,
+    valid: bool,
+}
+
+impl Row {
+    fn of(name: String, path: String, report: Option<&Report>) -> Row {
+        let workflow = report.and_then(|report| report.workflow.as_deref());
+        Row {
+            name,
+            path,
+            dialect: report.and_then(|report| report.dialect).map(|dialect| dialect.as_str()),
+            version: workflow.and_then(|workflow| workflow.version.clone()),
+            description: workflow.and_then(|workflow| workflow.description.clone()),
+            valid: report.is_some_and(Report::is_valid),
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({"name": self.name, "file": self.path, "dialect": self.dialect, "version": self.version,
+               "description": self.description, "valid": self.valid})
+    }
+
+    fn line(&self, all: &[Row], output: Output) -> String {
+        let width = all.iter().map(|row| row.name.chars().count()).max().unwrap_or_default();
+        let name = output.paint.name(&format!("{:width$}", self.name));
+        let about =
+            self.description.as_deref().and_then(|text| text.trim().lines().next()).unwrap_or_default();
+        let state = if self.valid { String::new() } else { output.paint.error("not valid ") };
+        format!("{name}  {:9}  {state}{about}\n", self.dialect.unwrap_or("?"))
+    }
+}

@@ -1,0 +1,75 @@
+//! `skein plan`: what a run would do.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use skein_core::plan::Problem;
+use skein_dialects::{Diagnostic, render};
+
+use super::load::{Loaded, invalid, load};
+use crate::{exit::Exit, output::Output, parameters, plan::PlanView};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// A file, or the name of a workflow of the project.
+    workflow: String,
+    /// A parameter, read by its declared type.
+    #[arg(long = "param", value_name = "NAME=VALUE")]
+    parameters: Vec<String>,
+    /// A JSON object of parameters.
+    #[arg(long = "params", value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments, output: Output) -> Exit {
+    match plan(arguments, output) {
+        Ok((loaded, view)) => {
+            print(&loaded, &view, output);
+            Exit::Done
+        }
+        Err(exit) => exit,
+    }
+}
+
+fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
+    let loaded = load(&arguments.workflow, output)?;
+    let report = &loaded.report;
+    let Some(definition) = &report.definition else {
+        return Err(invalid(&report.diagnostics, output));
+    };
+    let schema = &definition.root().workflow.inputs;
+    let given = parameters::read(&arguments.parameters, arguments.file.as_deref(), schema)
+        .map_err(|why| output.refuse(Exit::Usage, &why, None))?;
+    let plan = definition.bind(given).map_err(|problems| misgiven(&problems, output))?;
+    let view = PlanView::of(&plan, &loaded.project.config);
+    Ok((loaded, view))
+}
+
+/// Says what is wrong with the parameters.
+fn misgiven(problems: &[Problem], output: Output) -> Exit {
+    let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    let hint = problems.iter().find_map(|problem| problem.hint.as_deref());
+    output.refuse(Exit::Usage, &told.join("; "), hint.or(Some("give it with `--param NAME=VALUE`")))
+}
+
+fn print(loaded: &Loaded, view: &PlanView, output: Output) {
+    let report = &loaded.report;
+    if output.is_json() {
+        let objects = |list: &[Diagnostic]| list.iter().map(render::object).collect::<Vec<Value>>();
+        let mut value = json!(view);
+        value["diagnostics"] = Value::from(objects(&report.diagnostics));
+        value["notes"] = Value::from(objects(&report.notes));
+        return output.json(&value);
+    }
+    let mut text = crate::plan::text(view, output.paint);
+    for note in report.diagnostics.iter().chain(&report.notes) {
+        let word = if note.severity == skein_core::plan::Severity::Note {
+            output.paint.title(&format!("{:12}", "Note"))
+        } else {
+            output.paint.warning(&format!("{:12}", "Warning"))
+        };
+        text += &format!("{word}  {} {}\n", note.message, output.paint.faint(&format!("[{}]", note.code)));
+    }
+    output.text(&text);
+}

@@ -1,0 +1,79 @@
+//! `skein show`: one workflow, what it takes, does and gives.
+
+use std::fmt::Write;
+
+use clap::Args;
+use serde_json::json;
+use skein_core::ir::{Schema, Workflow};
+
+use super::load::{invalid, load};
+use crate::{exit::Exit, output::Output};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// A file, or the name of a workflow of the project.
+    workflow: String,
+}
+
+pub fn run(arguments: &Arguments, output: Output) -> Exit {
+    let loaded = match load(&arguments.workflow, output) {
+        Ok(loaded) => loaded,
+        Err(exit) => return exit,
+    };
+    let report = &loaded.report;
+    let (Some(workflow), Some(dialect), true) = (&report.workflow, report.dialect, report.is_valid()) else {
+        return invalid(&report.diagnostics, output);
+    };
+    if output.is_json() {
+        output.json(&json!({"dialect": dialect.as_str(), "workflow": **workflow}));
+    } else {
+        output.text(&text(workflow, dialect.as_str(), output));
+    }
+    Exit::Done
+}
+
+fn text(workflow: &Workflow, dialect: &str, output: Output) -> String {
+    let paint = output.paint;
+    let version = workflow.version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
+    let mut text = format!("{}{version}  {}\n", paint.title(workflow.id.as_str()), paint.faint(dialect));
+    if let Some(description) = &workflow.description {
+        let _ = writeln!(text, "{}", description.trim());
+    }
+    section(&mut text, "Takes", &fields(&workflow.inputs));
+    section(&mut text, "Gives", &fields(&workflow.scope.outputs));
+    let steps = workflow.scope.steps.iter().map(|step| {
+        let about = step.description.as_deref().or(step.name.as_deref()).unwrap_or_default();
+        (step.id.to_string(), about.trim().lines().next().unwrap_or_default().to_owned())
+    });
+    section(&mut text, "Steps", &steps.collect::<Vec<_>>());
+    text
+}
+
+/// The fields of an object and what each must be.
+fn fields(schema: &Schema) -> Vec<(String, String)> {
+    let required: Vec<&str> = schema.required().collect();
+    let field = |(name, property): (&String, &serde_json::Value)| {
+        let sort = match property.get("type") {
+            Some(serde_json::Value::String(sort)) => sort.clone(),
+            Some(other) => other.to_string(),
+            None => "anything".to_owned(),
+        };
+        let default = property.get("default").map(|value| format!(", {value} if not given"));
+        let must = if required.contains(&name.as_str()) { ", required" } else { "" };
+        let about = property.get("description").and_then(|text| text.as_str());
+        let about = about.map(|text| format!(": {}", text.trim())).unwrap_or_default();
+        (name.clone(), format!("{sort}{must}{}{about}", default.unwrap_or_default()))
+    };
+    schema.properties().map(field).collect()
+}
+
+fn section(text: &mut String, title: &str, rows: &[(String, String)]) {
+    if rows.is_empty() {
+        return;
+    }
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+    let _ = writeln!(text, "\n{title}");
+    for (name, about) in rows {
+        let _ = writeln!(text, "{}", format!("  {name:width$}  {about}").trim_end());
+    }
+}

@@ -1,0 +1,85 @@
+//! `skein validate`: everything that is wrong or unwise in some workflows.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+use skein_core::plan::Severity;
+use skein_dialects::{Code, Diagnostic, check, render};
+
+use super::load::around;
+use crate::{exit::Exit, find, output::Output, read};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Files, or folders whose workflows are all checked.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Warnings count as errors.
+    #[arg(long)]
+    strict: bool,
+}
+
+pub fn run(arguments: &Arguments, output: Output) -> Exit {
+    let mut checked = Checked::default();
+    for path in &arguments.paths {
+        if path.is_dir() {
+            let files = find::sources(path);
+            files.iter().for_each(|file| checked.add(file, true, output));
+        } else {
+            checked.add(path, false, output);
+        }
+    }
+    let valid = checked.errors() == 0 && !(arguments.strict && checked.warnings() > 0);
+    if output.is_json() {
+        let objects: Vec<_> = checked.diagnostics.iter().map(render::object).collect();
+        output.json(&json!({"valid": valid, "diagnostics": objects}));
+    } else {
+        output.diagnostics(&checked.diagnostics);
+        output.text(&checked.summary(valid, output));
+    }
+    if valid { Exit::Done } else { Exit::Invalid }
+}
+
+#[derive(Debug, Default)]
+struct Checked {
+    files: usize,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Checked {
+    /// Of a folder, what is no workflow at all is passed over.
+    fn add(&mut self, path: &Path, of_folder: bool, output: Output) {
+        let Ok(project) = around(path, output) else { return };
+        let report = match read::source(path, &project.shown(path)) {
+            Ok(source) => check(source, &project),
+            Err(error) => {
+                self.files += 1;
+                return self.diagnostics.push(*error);
+            }
+        };
+        let other = |diagnostic: &Diagnostic| diagnostic.code == Code::UnknownFormat;
+        if of_folder && report.diagnostics.iter().any(other) {
+            return;
+        }
+        self.files += 1;
+        self.diagnostics.extend(report.diagnostics);
+    }
+
+    fn errors(&self) -> usize {
+        self.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count()
+    }
+
+    fn warnings(&self) -> usize {
+        self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Warning).count()
+    }
+
+    fn summary(&self, valid: bool, output: Output) -> String {
+        let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let verdict = if valid { output.paint.title("valid") } else { output.paint.error("not valid") };
+        let mut parts = vec![counted(self.files, "file")];
+        parts.extend((self.errors() > 0).then(|| counted(self.errors(), "error")));
+        parts.extend((self.warnings() > 0).then(|| counted(self.warnings(), "warning")));
+        format!("{verdict}: {}\n", parts.join(", "))
+    }
+}

@@ -1,0 +1,54 @@
+//! A graph with its ways looked up once: what is in each group, inside each node, and after each node.
+
+use std::collections::BTreeMap;
+
+use skein_core::view::Graph;
+
+pub struct Index<'a> {
+    pub graph: &'a Graph,
+    /// The nodes of each group, in the order of the plan.
+    pub members: Vec<Vec<usize>>,
+    /// The groups inside each node.
+    pub inside: Vec<Vec<usize>>,
+    /// The edges from each node: where to, and when.
+    pub edges: Vec<Vec<(usize, Option<&'a str>)>>,
+    /// The groups that are whole workflows, the first of all first.
+    pub workflows: Vec<usize>,
+}
+
+impl<'a> Index<'a> {
+    pub fn of(graph: &'a Graph) -> Index<'a> {
+        let numbers: BTreeMap<&str, usize> =
+            graph.nodes.iter().map(|node| node.id.as_str()).zip(0..).collect();
+        let mut index = Index {
+            graph,
+            members: vec![Vec::new(); graph.groups.len()],
+            inside: vec![Vec::new(); graph.nodes.len()],
+            edges: vec![Vec::new(); graph.nodes.len()],
+            workflows: Vec::new(),
+        };
+        for (number, node) in graph.nodes.iter().enumerate() {
+            index.members[node.group].push(number);
+        }
+        for (number, group) in graph.groups.iter().enumerate() {
+            match group.inside.as_deref().and_then(|node| numbers.get(node)) {
+                Some(node) => index.inside[*node].push(number),
+                None => index.workflows.push(number),
+            }
+        }
+        for edge in &graph.edges {
+            if let (Some(from), Some(to)) = (numbers.get(edge.from.as_str()), numbers.get(edge.to.as_str())) {
+                index.edges[*from].push((*to, edge.label.as_deref()));
+            }
+        }
+        index
+    }
+
+    /// The nodes that a node leads to, each once.
+    pub fn targets(&self, node: usize) -> Vec<usize> {
+        let mut targets: Vec<usize> = self.edges[node].iter().map(|(to, _)| *to).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        targets
+    }
+}

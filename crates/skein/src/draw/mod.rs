@@ -1,0 +1,12 @@
+//! Drawings of a workflow's steps: as text for a terminal, and in two languages that other tools draw.
+
+mod ascii;
+mod chart;
+mod dot;
+mod index;
+mod mermaid;
+mod rails;
+
+pub use ascii::ascii;
+pub use dot::dot;
+pub use mermaid::mermaid;

@@ -1,0 +1,133 @@
+//! Rails: a graph as rows of text, each edge a rail that runs down from one step to another.
+//!
+//! Owns which column each rail is in and the characters where rails meet. Refuses to know what a step is.
+
+/// The rows of a drawing: what is drawn, and the node that stands on the row, if one does.
+pub struct Row {
+    pub rails: String,
+    pub node: Option<usize>,
+}
+
+/// More rails side by side than this cannot be followed by eye.
+const WIDEST: usize = 24;
+
+/// Draws nodes in an order in which every edge leads down. None if it would be too wide to read.
+pub fn draw(order: &[usize], targets: impl Fn(usize) -> Vec<usize>) -> Option<Vec<Row>> {
+    let mut rails = Rails { columns: Vec::new(), rows: Vec::new() };
+    for node in order {
+        let column = rails.arrive(*node);
+        rails.stand(column, *node);
+        rails.leave(column, &targets(*node));
+        if rails.columns.len() > WIDEST {
+            return None;
+        }
+    }
+    Some(rails.rows)
+}
+
+struct Rails {
+    /// Where the rail in each column leads.
+    columns: Vec<Option<usize>>,
+    rows: Vec<Row>,
+}
+
+impl Rails {
+    /// Joins all rails that lead to a node; gives the column in which it stands.
+    fn arrive(&mut self, node: usize) -> usize {
+        let here: Vec<usize> = (0..self.columns.len()).filter(|i| self.columns[*i] == Some(node)).collect();
+        let Some((column, others)) = here.split_first() else { return self.free(0) };
+        if !others.is_empty() {
+            self.meet(*column, others, ['├', '┴', '╯']);
+            others.iter().for_each(|other| self.columns[*other] = None);
+        }
+        *column
+    }
+
+    fn free(&mut self, from: usize) -> usize {
+        let free = (from..self.columns.len()).find(|i| self.columns[*i].is_none());
+        free.unwrap_or_else(|| {
+            self.columns.push(None);
+            self.columns.len() - 1
+        })
+    }
+
+    fn stand(&mut self, column: usize, node: usize) {
+        let rails = (0..self.columns.len()).map(|i| match self.columns[i] {
+            _ if i == column => "● ",
+            Some(_) => "│ ",
+            None => "  ",
+        });
+        let rails = rails.collect();
+        self.rows.push(Row { rails, node: Some(node) });
+    }
+
+    fn leave(&mut self, column: usize, targets: &[usize]) {
+        self.columns[column] = targets.first().copied();
+        let others: Vec<usize> = targets
+            .iter()
+            .skip(1)
+            .map(|target| {
+                let at = self.free(column + 1);
+                self.columns[at] = Some(*target);
+                at
+            })
+            .collect();
+        if !others.is_empty() {
+            self.meet(column, &others, ['├', '┬', '╮']);
+        }
+        while self.columns.last() == Some(&None) {
+            self.columns.pop();
+        }
+    }
+
+    /// A row in which the rails of some columns join or leave the one in `column`, over the others.
+    fn meet(&mut self, column: usize, others: &[usize], [start, middle, end]: [char; 3]) {
+        let last = others.iter().copied().max().unwrap_or(column);
+        let mut rails = String::new();
+        for i in 0..self.columns.len() {
+            let crossed = i > column && i < last;
+            rails.push(match self.columns[i] {
+                _ if i == column => start,
+                _ if i == last => end,
+                _ if others.contains(&i) => middle,
+                Some(_) if crossed => '┼',
+                Some(_) => '│',
+                None if crossed => '─',
+                None => ' ',
+            });
+            rails.push(if i >= column && i < last { '─' } else { ' ' });
+        }
+        self.rows.push(Row { rails, node: None });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(edges: &[&[usize]]) -> String {
+        let order: Vec<usize> = (0..edges.len()).collect();
+        let rows = draw(&order, |node| edges[node].to_vec()).unwrap();
+        let line = |row: &Row| {
+            let name = row.node.map(|node| node.to_string()).unwrap_or_default();
+            format!("{}{name}", row.rails).trim_end().to_owned()
+        };
+        rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_diamond() {
+        assert_eq!(drawn(&[&[1, 2], &[3], &[3], &[]]), "● 0\n├─╮\n● │ 1\n│ ● 2\n├─╯\n● 3");
+    }
+
+    #[test]
+    fn a_rail_that_passes_others() {
+        assert_eq!(drawn(&[&[1, 2, 3], &[], &[3], &[]]), "● 0\n├─┬─╮\n● │ │ 1\n  ● │ 2\n  ├─╯\n  ● 3");
+    }
+
+    #[test]
+    fn too_many_side_by_side_are_not_drawn() {
+        let all: Vec<usize> = (1..=WIDEST + 1).collect();
+        assert!(draw(&[0], |_| all.clone()).is_none());
+    }
+}

@@ -1,0 +1,20 @@
+//! Skein's command line: checks, plans and shows workflows.
+//!
+//! Owns the terminal, the files and the exit status. What anything means is said by the libraries below it.
+
+mod cli;
+mod config;
+mod draw;
+mod exit;
+mod find;
+mod output;
+mod parameters;
+mod plan;
+mod project;
+mod read;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run().into()
+}

@@ -1,0 +1,71 @@
+//! What a run may use: worked out from the plan where it can be, assumed and labelled where it cannot.
+
+use serde::Serialize;
+use skein_core::{ir::Worker, plan::Definition};
+
+use crate::config;
+
+#[derive(Debug, Serialize)]
+pub struct Estimate {
+    /// How many times an agent may be started, retries and iterations included. None: there is no upper bound.
+    pub agent_starts_at_most: Option<u64>,
+    /// Of those, what comes with each item of a list whose length is not known.
+    pub per_item: Vec<PerItem>,
+    pub tokens_at_most: Option<u64>,
+    pub usd_at_most: Option<f64>,
+    /// What the numbers rest on.
+    pub assumes: Vec<String>,
+    /// What cannot be told before the run.
+    pub unknown: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct PerItem {
+    pub step: String,
+    pub agent_starts: u64,
+}
+
+impl Estimate {
+    pub fn of(definition: &Definition, config: &config::Estimate) -> Estimate {
+        let starts = definition.starts(|worker| matches!(worker, Worker::Agent { .. }));
+        let per_item: Vec<PerItem> = starts
+            .items
+            .iter()
+            .filter(|(_, starts)| **starts > 0)
+            .map(|(step, starts)| PerItem { step: step.to_string(), agent_starts: *starts })
+            .collect();
+        let bound = (!starts.endless).then_some(starts.most);
+        let tokens = bound.filter(|_| per_item.is_empty());
+        let tokens = tokens.map(|starts| starts.saturating_mul(config.tokens_per_attempt));
+        #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+        let usd = tokens.zip(config.usd_per_million_tokens).map(|(tokens, usd)| tokens as f64 / 1e6 * usd);
+        let agents = bound != Some(0) || !per_item.is_empty();
+        Estimate {
+            agent_starts_at_most: bound,
+            assumes: if agents { assumed(config) } else { Vec::new() },
+            unknown: unknown(starts.endless, &per_item, agents && usd.is_none() && tokens.is_some()),
+            per_item,
+            tokens_at_most: tokens,
+            usd_at_most: usd,
+        }
+    }
+}
+
+fn assumed(config: &config::Estimate) -> Vec<String> {
+    let tokens = skein_core::plan::grouped(config.tokens_per_attempt);
+    let mut assumes = vec![format!("{tokens} tokens each time an agent is started")];
+    assumes.extend(config.usd_per_million_tokens.map(|usd| format!("${usd} for a million tokens")));
+    assumes
+}
+
+fn unknown(endless: bool, per_item: &[PerItem], no_price: bool) -> Vec<String> {
+    let mut unknown = Vec::new();
+    if endless {
+        unknown.push("how often steps that are routed to again will run".to_owned());
+    }
+    unknown.extend(per_item.iter().map(|item| format!("how many items `{}` will have", item.step)));
+    if no_price {
+        unknown.push("the price: none is set in skein.toml (`[estimate] usd_per_million_tokens`)".to_owned());
+    }
+    unknown
+}

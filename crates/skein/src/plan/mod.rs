@@ -1,0 +1,148 @@
+//! What a person should see before a run: who does what, when, with which permissions, and what it may cost.
+//!
+//! Owns the view of a plan, which is also its JSON, and its text. Everything in it comes from the plan itself; what is
+//! not known is named as such.
+
+mod estimate;
+mod step;
+mod text;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use skein_core::{
+    ir::Budget,
+    plan::{Definition, Plan, ScopeIx},
+};
+
+pub use estimate::Estimate;
+pub use step::StepView;
+pub use text::text;
+
+use crate::config::Config;
+
+#[derive(Debug, Serialize)]
+pub struct PlanView {
+    pub workflow: About,
+    pub parameters: Value,
+    pub batches: Vec<Batch>,
+    pub longest_path: Longest,
+    pub limits: Limits,
+    pub estimate: Estimate,
+}
+
+#[derive(Debug, Serialize)]
+pub struct About {
+    pub id: String,
+    pub name: Option<String>,
+    pub version: Option<String>,
+    pub description: Option<String>,
+    pub dialect: String,
+    /// Of the workflow with everything it calls, and these parameters.
+    pub hash: String,
+}
+
+/// Steps that can start when those before have ended.
+#[derive(Debug, Serialize)]
+pub struct Batch {
+    pub number: usize,
+    pub sort: BatchSort,
+    pub steps: Vec<StepView>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchSort {
+    Gate,
+    Conditional,
+    Parallel,
+    Sequential,
+}
+
+/// The way that can take longest. Gates and waits count as nothing.
+#[derive(Debug, Serialize)]
+pub struct Longest {
+    pub steps: Vec<String>,
+    pub at_most_ms: Option<u64>,
+    /// Steps on it that have no timeout.
+    pub unknown: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Limits {
+    pub timeout_ms: Option<u64>,
+    pub concurrency: Option<u32>,
+    pub max_steps: Option<u32>,
+    pub budget: Option<Budget>,
+}
+
+impl PlanView {
+    pub fn of(plan: &Plan, config: &Config) -> PlanView {
+        let definition = &*plan.definition;
+        let root = definition.root();
+        let workflow = &root.workflow;
+        let scope = &workflow.scope;
+        let path = definition.critical_path(root.root);
+        let names = |steps: &[u32]| {
+            steps.iter().map(|i| definition.scope(root.root).step(*i).id.to_string()).collect::<Vec<_>>()
+        };
+        PlanView {
+            workflow: About {
+                id: workflow.id.to_string(),
+                name: workflow.name.clone(),
+                version: workflow.version.clone(),
+                description: workflow.description.clone(),
+                dialect: workflow.origin.dialect.clone(),
+                hash: plan.hash.to_string(),
+            },
+            parameters: (*plan.parameters).clone(),
+            batches: batches(definition, root.root),
+            longest_path: Longest {
+                steps: names(&path.steps),
+                at_most_ms: path.total.map(|total| total.0),
+                unknown: names(&path.unknown),
+            },
+            limits: Limits {
+                timeout_ms: scope.timeout.map(|timeout| timeout.0),
+                concurrency: scope.concurrency,
+                max_steps: scope.max_steps,
+                budget: workflow.budget.clone(),
+            },
+            estimate: Estimate::of(definition, &config.estimate),
+        }
+    }
+}
+
+/// The batches of a scope. Recursion is bounded by the limit on nesting; a called workflow is shown by its own plan.
+fn batches(definition: &Definition, scope: ScopeIx) -> Vec<Batch> {
+    let entry = definition.scope(scope);
+    let mut shown = Vec::new();
+    for (number, steps) in (1..).zip(definition.batches(scope)) {
+        let steps: Vec<StepView> = steps.iter().map(|i| StepView::of(definition, scope, *i)).collect();
+        let sort = sort(entry.is_routed(), &steps);
+        shown.push(Batch { number, sort, steps });
+    }
+    shown
+}
+
+fn sort(routed: bool, steps: &[StepView]) -> BatchSort {
+    match steps {
+        [only] if only.gate.is_some() => BatchSort::Gate,
+        [only] if only.when.is_some() => BatchSort::Conditional,
+        [_] => BatchSort::Sequential,
+        // One cursor goes through a routed scope: of several, one is chosen.
+        _ if routed => BatchSort::Conditional,
+        _ => BatchSort::Parallel,
+    }
+}
+
+/// The lanes of a parallel step, the items of an each, the passes of a loop.
+#[derive(Debug, Serialize)]
+pub struct Inner {
+    pub label: String,
+    pub batches: Vec<Batch>,
+}
+
+/// Values by name, in the order of the names.
+pub type Named = BTreeMap<String, String>;
