@@ -21,6 +21,7 @@ const BEYOND_SHAPE: &[&str] = &[
     "call-of-a-broken-file.yaml",
     "call-of-a-missing-file.yaml",
     "call-of-itself.yaml",
+    "conflict-of-an-unknown-step.yaml",
     "context-dir-that-is-the-workspace.yaml",
     "cycle.yaml",
     "duplicate-field.yaml",

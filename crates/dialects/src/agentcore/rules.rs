@@ -1,6 +1,6 @@
 //! What the fields of AgentCore mean together: what is wrong between steps, what changes nothing, and what is unwise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use skein_core::{closest::did_you_mean, ids::StepId, ir::Scope};
 
@@ -18,14 +18,15 @@ use crate::{
 type Known<'a> = BTreeMap<&'a str, &'a Step<'a>>;
 
 /// Checks each step and what it has to do with others.
-pub(super) fn check(steps: &[Step<'_>], sink: &mut Sink) {
+pub(super) fn check(root: Node<'_>, steps: &[Step<'_>], sink: &mut Sink) {
     let known: Known<'_> = steps.iter().map(|step| (step.id.as_str(), step)).collect();
+    check_conflict(root, &known, sink);
     for step in steps {
         warn_retry(step, sink);
-        check_conflict(step, &known, sink);
+        check_conflict(step.field.value, &known, sink);
         match &step.does {
             Does::Work(work) => {
-                work.inputs.iter().for_each(|input| check_input(step, input, &known, sink));
+                check_inputs(step, &work.inputs, &known, sink);
                 warn_worker(step, work, sink);
                 warn_check(step, work, sink);
             }
@@ -49,30 +50,37 @@ fn warn_ignored(node: Option<Node<'_>>, names: &[&str], why: &str, sink: &mut Si
 }
 
 /// An input comes from a step that is waited for by name.
-fn check_input(step: &Step<'_>, input: &InputRef, known: &Known<'_>, sink: &mut Sink) {
-    let from = &input.from.value;
-    // A step that is not there is reported by the plan.
-    let Some(giver) = known.get(from.as_str()) else { return };
-    let source = sink.source.clone();
-    if step.depends_on.iter().all(|name| name.value != *from) {
-        let (message, hint) = if *from == step.id {
-            (
-                format!("`{from}` takes from itself"),
-                "what it made before is still in its workspace".to_owned(),
-            )
-        } else {
-            let message = format!("`{}` takes from `{from}` and does not wait for it", step.id);
-            (message, format!("add `{from}` to its `depends_on`"))
-        };
-        sink.push(Diagnostic::new(Code::NotBefore, &source, input.place, message).hint(hint));
-    } else if giver.on_failure == OnFailure::Continue {
-        let message = format!("if `{from}` fails, `{}` is an empty folder here", input.name);
-        let hint = format!("let `{}` look whether it is there, or let the failure stop the run", step.id);
-        let place =
-            giver.field.value.field("on_failure").map_or(giver.field.key_span, |field| field.key_span);
-        let diagnostic = Diagnostic::new(Code::InputMayBeMissing, &source, input.place, message);
-        sink.push(diagnostic.also(place, "the run goes on because of this").hint(hint));
+fn check_inputs(step: &Step<'_>, inputs: &[InputRef], known: &Known<'_>, sink: &mut Sink) {
+    let waits: BTreeSet<&StepId> = step.depends_on.iter().map(|name| &name.value).collect();
+    for input in inputs {
+        let from = &input.from.value;
+        // A step that is not there is reported by the plan.
+        let Some(giver) = known.get(from.as_str()) else { continue };
+        if !waits.contains(from) {
+            sink.push(not_waited_for(step, input, sink));
+        } else if giver.on_failure == OnFailure::Continue {
+            sink.push(may_be_missing(step, input, giver, sink));
+        }
     }
+}
+
+fn not_waited_for(step: &Step<'_>, input: &InputRef, sink: &Sink) -> Diagnostic {
+    let from = &input.from.value;
+    let (message, hint) = if *from == step.id {
+        (format!("`{from}` takes from itself"), "what it made before is still in its workspace".to_owned())
+    } else {
+        let message = format!("`{}` takes from `{from}` and does not wait for it", step.id);
+        (message, format!("add `{from}` to its `depends_on`"))
+    };
+    Diagnostic::new(Code::NotBefore, &sink.source, input.place, message).hint(hint)
+}
+
+fn may_be_missing(step: &Step<'_>, input: &InputRef, giver: &Step<'_>, sink: &Sink) -> Diagnostic {
+    let message = format!("if `{}` fails, `{}` is an empty folder here", giver.id, input.name);
+    let hint = format!("let `{}` look whether it is there, or let the failure stop the run", step.id);
+    let place = giver.field.value.field("on_failure").map_or(giver.field.key_span, |field| field.key_span);
+    let diagnostic = Diagnostic::new(Code::InputMayBeMissing, &sink.source, input.place, message);
+    diagnostic.also(place, "the run goes on because of this").hint(hint)
 }
 
 /// Another try needs a policy that asks for it and a number that allows it.
@@ -96,8 +104,8 @@ fn warn_retry(step: &Step<'_>, sink: &mut Sink) {
 }
 
 /// The step that is asked to settle a conflict is one of this workflow.
-fn check_conflict(step: &Step<'_>, known: &Known<'_>, sink: &mut Sink) {
-    let block = step.field.value.get("x-skein").and_then(|block| block.get("workspace"));
+fn check_conflict(node: Node<'_>, known: &Known<'_>, sink: &mut Sink) {
+    let block = node.get("x-skein").and_then(|block| block.get("workspace"));
     let Some(node) = block.and_then(|block| block.get("conflict")) else { return };
     let Some(name) = node.raw().filter(|name| !name.is_empty() && !known.contains_key(*name)) else { return };
     let hint = did_you_mean(name, known.keys().copied());

@@ -49,11 +49,9 @@ pub(super) fn read_inputs(given: Option<Given<'_>>, what: &'static str, sink: &m
 fn refuse_twice<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str, sink: &mut Sink) {
     let mut seen = BTreeMap::new();
     for (name, place) in names {
-        let first = *seen.entry(name).or_insert(place);
-        if first != place {
-            let source = sink.source.clone();
+        if let Some(first) = seen.insert(name, place) {
             let message = format!("{what} `{name}` is here twice");
-            let diagnostic = Diagnostic::new(Code::DuplicateName, &source, place, message);
+            let diagnostic = Diagnostic::new(Code::DuplicateName, &sink.source, place, message);
             sink.push(diagnostic.label("again here").also(first, "first here"));
         }
     }
@@ -106,11 +104,9 @@ pub(super) fn read_outputs<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Vec
 fn warn_same_path(outputs: &[(Span, Span, OutputDef<'_>)], sink: &mut Sink) {
     let mut seen = BTreeMap::new();
     for (_, span, output) in outputs {
-        let (first, at) = *seen.entry(normal(output.path)).or_insert((&output.name, *span));
-        if at != *span {
+        if let Some((first, at)) = seen.insert(normal(output.path), (&output.name, *span)) {
             let message = format!("`{first}` and `{}` keep the same file", output.name);
-            let source = sink.source.clone();
-            let diagnostic = Diagnostic::new(Code::SamePath, &source, *span, message);
+            let diagnostic = Diagnostic::new(Code::SamePath, &sink.source, *span, message);
             sink.push(diagnostic.also(at, "the other is here"));
         }
     }

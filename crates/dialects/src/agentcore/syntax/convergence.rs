@@ -58,11 +58,9 @@ fn read_stages<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Vec<(Spanned<u3
         let append = text(fields.optional("append_instructions"), sink);
         fields.finish(sink);
         let Some(stage) = stage else { continue };
-        let first = *seen.entry(stage.value).or_insert(stage.span);
-        if first != stage.span {
+        if let Some(first) = seen.insert(stage.value, stage.span) {
             let message = format!("stage {} is here twice", stage.value);
-            let source = sink.source.clone();
-            let diagnostic = Diagnostic::new(Code::DuplicateName, &source, stage.span, message);
+            let diagnostic = Diagnostic::new(Code::DuplicateName, &sink.source, stage.span, message);
             sink.push(diagnostic.also(first, "first here"));
         }
         stages.push((stage, append.unwrap_or_default()));

@@ -5,7 +5,7 @@ mod convergence;
 mod step;
 mod work;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use skein_core::{expr::Span, ids::IdError, time::Millis};
 
@@ -166,15 +166,14 @@ fn checked_name<T>(
     }
 }
 
-/// A name that a list may hold once.
+/// Warns of what a list holds twice.
 fn warn_twice<T: Ord>(items: &[(Span, T)], what: &str, sink: &mut Sink) {
-    let mut seen = std::collections::BTreeMap::new();
+    let mut seen = BTreeMap::new();
     for (span, item) in items {
-        let first = *seen.entry(item).or_insert(*span);
-        if first != *span {
-            let source = sink.source.clone();
+        if let Some(first) = seen.insert(item, *span) {
             let message = format!("{what} names this twice, and once is enough");
-            sink.push(Diagnostic::new(Code::IgnoredField, &source, *span, message).also(first, "first here"));
+            let diagnostic = Diagnostic::new(Code::IgnoredField, &sink.source, *span, message);
+            sink.push(diagnostic.also(first, "first here"));
         }
     }
 }
