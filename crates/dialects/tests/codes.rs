@@ -44,8 +44,10 @@ const NOT_YET: &[Code] = &[
     Code::WorkerStarts,
 ];
 
+type Make = fn() -> Outcome;
+
 /// What a page can only talk about, really made.
-const MADE: &[(Code, fn() -> Outcome)] = &[
+const MADE: &[(Code, Make)] = &[
     (Code::CannotRead, || read(Err("no such file".to_owned()))),
     (Code::TooLarge, || read(Ok(padded(limits::SOURCE_BYTES + 1)))),
     (Code::NotUtf8, || read(Ok(b"name: caf\xe9\n".to_vec()))),
