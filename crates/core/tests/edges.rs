@@ -11,7 +11,8 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
     (
         "skein-dialects",
         &["skein-core", "annotate-snippets", "granit-parser", "serde", "serde_json", "unicode-normalization"],
-        &[],
+        // The schemas for editors are checked against the inputs.
+        &["jsonschema"],
     ),
     ("skein-sim", &["skein-core", "serde", "serde_json"], &[]),
 ];

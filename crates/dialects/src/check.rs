@@ -3,10 +3,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use serde_json::Value;
 use skein_core::{
     ir::Workflow,
     limits,
-    plan::{self, Definition, Problem, Severity},
+    plan::{self, Definition, Plan, Problem, Severity},
 };
 
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
     code::Code,
     detect::{Dialect, detect},
     diagnostic::{Diagnostic, Sink},
+    load,
     lowering::Lowered,
     places::Places,
     problem::{self, Vocabulary},
@@ -33,11 +35,34 @@ pub struct Report {
     pub diagnostics: Vec<Diagnostic>,
     /// What is neither wrong nor unwise, and good to know before a run.
     pub notes: Vec<Diagnostic>,
+    /// The way from the workflow back to the source.
+    pub(crate) back: Option<(Places, Vocabulary)>,
 }
 
 impl Report {
+    /// Of a source that could not even be read.
+    pub fn unread(diagnostic: Diagnostic) -> Report {
+        Report {
+            dialect: None,
+            workflow: None,
+            definition: None,
+            diagnostics: vec![diagnostic],
+            notes: Vec::new(),
+            back: None,
+        }
+    }
+
     pub fn is_valid(&self) -> bool {
         !self.diagnostics.iter().any(Diagnostic::is_error)
+    }
+
+    /// The plan of a run with these parameters, or what is wrong with them. None if there is nothing to run.
+    pub fn bind(&self, parameters: Value) -> Option<Result<Plan, Vec<Diagnostic>>> {
+        let (definition, (places, words)) = (self.definition.as_ref()?, self.back.as_ref()?);
+        let told = |problems: Vec<Problem>| {
+            problems.iter().map(|problem| problem::diagnostic(problem, places, words)).collect()
+        };
+        Some(definition.bind(parameters).map_err(told))
     }
 }
 
@@ -74,15 +99,14 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
 }
 
 fn too_large(source: &Arc<Source>) -> Option<Diagnostic> {
-    let size = source.text.len();
-    let (code, most) = match size {
-        size if size > limits::SOURCE_BYTES => (Code::TooLarge, limits::SOURCE_BYTES),
-        size if size > limits::SOURCE_BYTES_WARN => (Code::LargeSource, limits::SOURCE_BYTES_WARN),
-        _ => return None,
-    };
-    let message = format!("this file has {size} bytes, more than {most}");
+    let (size, most) = (source.text.len(), limits::SOURCE_BYTES_WARN);
+    if size > limits::SOURCE_BYTES {
+        return Some(load::too_large(source, size));
+    }
+    let message = format!("this file has {size} bytes, and over {most} is hard to follow");
     let hint = "split it into workflows that call one another";
-    Some(Diagnostic::new(code, source, skein_core::expr::Span::default(), message).hint(hint))
+    let span = skein_core::expr::Span::default();
+    (size > most).then(|| Diagnostic::new(Code::LargeSource, source, span, message).hint(hint))
 }
 
 /// A source that has been read.
@@ -138,9 +162,10 @@ impl Files<'_> {
             self.tell(&checked.problems);
         }
         let errors = self.read.iter().any(|read| read.sink.has_errors());
+        let back = self.read[0].file.take().map(|file| (file.places, file.words));
         let all = self.read.into_iter().flat_map(|read| read.sink.finish());
         let (notes, diagnostics) = all.partition(|diagnostic| diagnostic.severity == Severity::Note);
-        Report { dialect, workflow, definition: definition.filter(|_| !errors), diagnostics, notes }
+        Report { dialect, workflow, definition: definition.filter(|_| !errors), diagnostics, notes, back }
     }
 
     fn tell(&mut self, problems: &[Problem]) {

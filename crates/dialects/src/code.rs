@@ -94,6 +94,8 @@ codes! { // table
     // Parameters of one run.
     0401 MissingParameter Error,
     0402 BadParameter Error,
+    // Files that steps hand to one another.
+    0501 SamePath Warning,
     // Legal and perhaps unwise.
     0901 NoTimeout Warning,
     0902 LongTimeout Warning,

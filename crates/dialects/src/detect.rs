@@ -109,13 +109,20 @@ fn of_fields(root: Node<'_>) -> Option<Dialect> {
         Some(Dialect::Ioa)
     } else if has("stages") || has("workflow") && steps.is_none() {
         Some(Dialect::Swdl)
-    } else if steps.is_some_and(|steps| steps.items().is_some()) || has("id") && has("inputs") {
+    } else if steps.is_some_and(|steps| steps.items().is_some()) && !agentcore_but_for_steps(root)
+        || has("id") && has("inputs")
+    {
         Some(Dialect::Aip15)
     } else if steps.is_some() || has("name") && has("timeout") {
         Some(Dialect::AgentCore)
     } else {
         None
     }
+}
+
+/// A list of steps under fields that only AgentCore has: the list is what is wrong.
+fn agentcore_but_for_steps(root: Node<'_>) -> bool {
+    root.get("timeout").is_some() && root.get("name").is_some() && root.get("id").is_none()
 }
 
 fn unknown(root: Node<'_>) -> Diagnostic {

@@ -37,9 +37,18 @@ const CONTROL: &[(&str, &str)] = &[
     (".opencode", "OpenCode"),
 ];
 
-/// Whether a path stays below the folder that it starts in.
+/// Whether a path stays below the folder that it starts in, and out of the files that decide what programs do.
 pub fn below(path: &str) -> Result<(), PathError> {
     relative(path)?;
+    inside(path)?;
+    match path.split('/').find_map(control) {
+        Some(of) => Err(PathError::ControlFile(of)),
+        None => Ok(()),
+    }
+}
+
+/// Whether a relative path stays below the folder that it starts in, on all of its way.
+pub fn inside(path: &str) -> Result<(), PathError> {
     let mut depth = 0i32;
     for segment in path.split('/') {
         match segment {
@@ -51,13 +60,27 @@ pub fn below(path: &str) -> Result<(), PathError> {
             return Err(PathError::Upwards);
         }
     }
-    let first = path.split('/').find(|segment| !matches!(*segment, "" | "."));
-    let control =
-        CONTROL.iter().find(|(name, _)| first.is_some_and(|first| first.eq_ignore_ascii_case(name)));
-    match control {
-        Some((_, of)) => Err(PathError::ControlFile(of)),
-        None => Ok(()),
+    Ok(())
+}
+
+/// Whose own file a name is, wherever it stands: there is a `.git` in every submodule.
+pub fn control(name: &str) -> Option<&'static str> {
+    CONTROL.iter().find(|(control, _)| name.eq_ignore_ascii_case(control)).map(|(_, of)| *of)
+}
+
+/// A path without what changes nothing, to compare it with others. Empty for the folder that it starts in.
+pub fn normal(path: &str) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." if segments.last().is_some_and(|last| *last != "..") => {
+                segments.pop();
+            }
+            segment => segments.push(segment),
+        }
     }
+    segments.join("/")
 }
 
 /// Whether a path is relative, wherever it leads.
@@ -97,8 +120,24 @@ mod tests {
             ("a\0b", PathError::Control),
             (".git/hooks/x", PathError::ControlFile("Git")),
             ("./.Claude/settings.json", PathError::ControlFile("Claude Code")),
+            ("a/../.git/hooks/x", PathError::ControlFile("Git")),
+            ("vendor/lib/.git/config", PathError::ControlFile("Git")),
         ] {
             assert_eq!(below(path), Err(why), "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_compare_by_where_they_lead() {
+        for (path, normal) in [
+            (".", ""),
+            ("./a/", "a"),
+            ("a/../b", "b"),
+            ("../a", "../a"),
+            ("../../a/..", "../.."),
+            ("a//b", "a/b"),
+        ] {
+            assert_eq!(super::normal(path), normal, "{path}");
         }
     }
 }

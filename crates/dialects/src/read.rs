@@ -3,7 +3,7 @@
 //! Owns the diagnostics for what is missing, unknown, mistyped or out of range. Refuses to know which fields a format
 //! has.
 
-use std::{fmt, ops::RangeInclusive};
+use std::{borrow::Cow, fmt, ops::RangeInclusive};
 
 use skein_core::{closest::closest, expr::Span, ids::IdError, time::Millis};
 
@@ -117,7 +117,12 @@ impl<'a> Fields<'a> {
             if self.asked.contains(&field.key) {
                 continue;
             }
-            let message = format!("{} has no field `{}`", self.what, field.key);
+            // A merge has been refused, and what it would have brought is not missing.
+            if self.node.source().slice(field.key_span) == "<<" {
+                self.missing.clear();
+                continue;
+            }
+            let message = format!("{} has no field `{}`", self.what, brief(field.key));
             let diagnostic = Diagnostic::new(code, self.node.source(), field.key_span, message);
             let near = closest(field.key, self.asked.iter().copied());
             sink.push(match near.filter(|near| self.node.get(near).is_none()) {
@@ -128,10 +133,21 @@ impl<'a> Fields<'a> {
                 None => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
             });
         }
-        for name in self.missing {
-            let message = format!("{} needs `{name}`", self.what);
+        if !self.missing.is_empty() {
+            let message = format!("{} needs {}", self.what, listed(&self.missing));
             sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head, message));
         }
+    }
+}
+
+/// So much of a text as is worth showing in a message.
+pub(crate) fn brief(text: &str) -> Cow<'_, str> {
+    const MOST: usize = 60;
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &line[..end]).into(),
+        None if line.len() < text.trim_end().len() => format!("{line}…").into(),
+        None => line.into(),
     }
 }
 
@@ -175,10 +191,15 @@ impl<'a> Given<'a> {
     pub fn words(self, sink: &mut Sink) -> Option<Spanned<&'a str>> {
         let text = self.text(sink)?;
         if text.value.trim().is_empty() {
-            sink.push(self.error(Code::NoValue, format!("`{}` is empty", self.name)));
+            self.empty(sink);
             return None;
         }
         Some(text)
+    }
+
+    /// Says that there is nothing in it.
+    pub fn empty(self, sink: &mut Sink) {
+        sink.push(self.error(Code::NoValue, format!("`{}` is empty", self.name)));
     }
 
     pub fn flag(self, sink: &mut Sink) -> Option<Spanned<bool>> {
@@ -212,6 +233,7 @@ impl<'a> Given<'a> {
                 Some(value) => Some(Spanned::new(value, self.span())),
                 None => {
                     let bounds = match (least, most) {
+                        (_, u32::MAX) if value > i64::from(most) => format!("at most {most}"),
                         (least, u32::MAX) => format!("at least {least}"),
                         (least, most) => format!("from {least} to {most}"),
                     };
@@ -257,7 +279,7 @@ impl<'a> Given<'a> {
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == raw) {
             return Some(Spanned::new(*value, self.span()));
         }
-        let message = format!("`{}` cannot be `{raw}`", self.name);
+        let message = format!("`{}` cannot be `{}`", self.name, brief(raw));
         let diagnostic = self.error(Code::UnknownWord, message);
         sink.push(match closest(raw, names()) {
             Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix(self.span(), near),
@@ -272,11 +294,14 @@ impl<'a> Given<'a> {
             sink.push(self.wrong(format!("a length of time, such as `{}`", units.example())));
             return None;
         };
+        if text.is_empty() {
+            self.empty(sink);
+            return None;
+        }
         match units.parse(text) {
             Ok(length) => Some(Spanned::new(length, self.span())),
             Err(why) => {
-                let message =
-                    format!("`{}` is not a length of time: {why}", self.node.raw().unwrap_or_default());
+                let message = format!("`{}` is not a length of time: {why}", brief(text));
                 let hint = format!("write it such as `{}`; units are {}", units.example(), units.listed());
                 sink.push(self.error(Code::BadDuration, message).hint(hint));
                 None
@@ -308,8 +333,13 @@ impl<'a> Given<'a> {
         let text = self.text(sink)?;
         match make(text.value) {
             Ok(name) => Some(Spanned::new(name, text.span)),
+            Err(IdError::Empty) => {
+                self.empty(sink);
+                None
+            }
             Err(why) => {
-                sink.push(self.error(Code::BadName, format!("`{}` cannot be a name: {why}", text.value)));
+                let message = format!("`{}` cannot be a name: {why}", brief(text.value));
+                sink.push(self.error(Code::BadName, message));
                 None
             }
         }
@@ -320,4 +350,17 @@ impl<'a> Given<'a> {
 fn has_leading_zero(raw: &str) -> bool {
     let digits = raw.trim_start_matches(['+', '-']);
     digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_to_its_beginning() {
+        assert_eq!(brief("READ"), "READ");
+        assert_eq!(brief("one\ntwo"), "one…");
+        assert_eq!(brief("one\n"), "one");
+        assert_eq!(brief(&"é".repeat(99)), format!("{}…", "é".repeat(60)));
+    }
 }

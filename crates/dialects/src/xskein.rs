@@ -15,8 +15,8 @@ use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
     duration::Units,
-    path,
-    read::{Fields, Given},
+    path::{self, PathError},
+    read::{Fields, Given, brief},
 };
 
 /// Where a block stands: what it may say depends on it.
@@ -294,9 +294,12 @@ fn read_cache(given: Given<'_>, sink: &mut Sink) {
 
 /// Refuses a path that leaves the workspace.
 pub(crate) fn check_path(given: Given<'_>, path: &str, sink: &mut Sink) {
-    if let Err(error) = path::below(path) {
-        let message = format!("`{}` cannot be `{path}`: {}", given.name, error.why());
-        let hint = "write a path that starts in the workspace and stays there";
-        sink.push(Diagnostic::new(Code::BadPath, given.node.source(), given.node.mark(), message).hint(hint));
-    }
+    let Err(error) = path::below(path) else { return };
+    let hint = match error {
+        PathError::Empty => return given.empty(sink),
+        PathError::ControlFile(_) => "no step may touch what decides over the programs around it",
+        _ => "write a path that starts in the workspace and stays there",
+    };
+    let message = format!("`{}` cannot be `{}`: {}", given.name, brief(path), error.why());
+    sink.push(Diagnostic::new(Code::BadPath, given.node.source(), given.node.mark(), message).hint(hint));
 }

@@ -7,7 +7,7 @@ mod project;
 use std::{fmt::Write, fs, path::Path};
 
 use project::Folder;
-use skein_dialects::{Dialect, Report, Source, check, render};
+use skein_dialects::{Dialect, Report, check, load, render};
 
 /// What a report looks like in a snapshot.
 fn shown(report: &Report) -> String {
@@ -38,9 +38,11 @@ fn run(dialect: Dialect, sort: &str, valid: bool) {
     let mut wrong = Vec::new();
     for path in cases(dialect, sort) {
         let name = path.file_name().and_then(|name| name.to_str()).expect("names of cases are text");
-        let text = String::from_utf8_lossy(&fs::read(&path).expect("a case can be read")).into_owned();
         let folder = Folder::of(path.parent().expect("a case is in a folder"));
-        let report = check(Source::new(name, text), &folder);
+        let report = match load(name, fs::read(&path).map_err(|error| error.to_string())) {
+            Ok(source) => check(source, &folder),
+            Err(diagnostic) => Report::unread(diagnostic),
+        };
         let detected = report.dialect.is_none_or(|found| found == dialect);
         if report.is_valid() != valid || !detected {
             wrong.push(format!(

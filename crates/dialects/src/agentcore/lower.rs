@@ -1,10 +1,8 @@
 //! From AgentCore to the IR.
 
-use std::collections::BTreeSet;
-
 use skein_core::{
     expr::Expr,
-    ids::{StepId, WorkflowId},
+    ids::WorkflowId,
     ir::{
         ArtifactIn, ArtifactOut, Call, Check, Context, Convergence, Effect, Effects, ErrorClass, Export,
         Isolation, Kind, Origin, Retry, Scope, Shape, Stage, Step, StepPolicy, Work, Worker, Workflow,
@@ -14,6 +12,7 @@ use skein_core::{
 
 use super::{
     defaults::{self, OnFailure, WorkerKind},
+    rules,
     syntax::{self, ConvergenceDef, Does, WorkerDef},
     words::words,
 };
@@ -23,9 +22,11 @@ use crate::{
     detect::Dialect,
     diagnostic::{Diagnostic, Sink},
     lowering::{Lowered, Lowering},
+    path::{self, PathError},
     places::{Places, Renames},
     problem::Vocabulary,
     project::{Project, Reference},
+    read::Given,
     xskein::XSkein,
     yaml::Tree,
 };
@@ -43,7 +44,8 @@ const STEP: Renames = &[
     ("workflow", "workflow"),
 ];
 const WORKFLOW: Renames = &[];
-const VOCABULARY: Vocabulary = &[];
+const VOCABULARY: Vocabulary =
+    &[("use a loop step for repetition", "a step is repeated with a `completion_check`")];
 
 pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
     let mut lowering = Lowering::new(sink, project);
@@ -57,12 +59,13 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
 fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {
     let source = syntax::Workflow::read(tree.root(), lowering.sink)?;
     let steps = source.steps.as_ref()?;
-    check_inputs(steps, lowering);
+    rules::check(tree.root(), steps, lowering.sink);
     let mut lower = Steps { lowering, timeout: source.timeout, skein: &source.skein };
-    let steps = steps.iter().map(|step| lower.step(step)).collect();
-    let mut scope = Scope::new(Shape::Graph, steps);
+    let lowered = steps.iter().map(|step| lower.step(step)).collect();
+    let mut scope = Scope::new(Shape::Graph, lowered);
     scope.concurrency = source.concurrency;
     scope.timeout = source.timeout;
+    rules::warn_shared(steps, &scope, lowering.sink);
     let name = source.name.map_or("workflow", |name| name.value);
     let mut workflow = Workflow::new(WorkflowId::new(id_like(name)).ok()?, scope);
     workflow.name = Some(name.to_owned());
@@ -73,24 +76,6 @@ fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
     let directory = source.context_dir.unwrap_or(defaults::CONTEXT_DIR);
     workflow.context = Context { directory: Some(directory.to_owned()), ..Context::default() };
     Some(workflow)
-}
-
-/// An input comes from a step that is waited for by name.
-fn check_inputs(steps: &[syntax::Step<'_>], lowering: &mut Lowering<'_>) {
-    let known: BTreeSet<&StepId> = steps.iter().map(|step| &step.id).collect();
-    for step in steps {
-        let Does::Work(work) = &step.does else { continue };
-        let waits: BTreeSet<&StepId> = step.depends_on.iter().map(|name| &name.value).collect();
-        for input in &work.inputs {
-            let from = &input.from.value;
-            if known.contains(from) && !waits.contains(from) {
-                let message = format!("`{}` takes from `{from}` and does not wait for it", step.id);
-                let source = lowering.sink.source.clone();
-                let diagnostic = Diagnostic::new(Code::NotBefore, &source, input.from.span, message);
-                lowering.push(diagnostic.hint(format!("add `{from}` to its `depends_on`")));
-            }
-        }
-    }
 }
 
 struct Steps<'a, 'l> {
@@ -104,11 +89,12 @@ impl Steps<'_, '_> {
         self.lowering.step_field(&source.id, source.field);
         let kind = match &source.does {
             Does::Work(work) => Kind::Work(Box::new(self.work(source, work))),
-            Does::Call { workflow, exports } => Kind::Call(Call {
-                workflow: workflow.and_then(|given| self.called(given)).unwrap_or_default(),
-                exports: exports.iter().map(export).collect(),
-            }),
-            Does::Unclear => Kind::Call(Call { workflow: String::new(), exports: Vec::new() }),
+            Does::Call { workflow, exports } => match workflow.and_then(|given| self.called(given)) {
+                Some(workflow) => {
+                    Kind::Call(Call { workflow, exports: exports.iter().map(export).collect() })
+                }
+                None => not_called(exports),
+            },
         };
         let mut step = Step::new(source.id.clone(), kind);
         step.description = source.description.map(str::to_owned);
@@ -118,10 +104,23 @@ impl Steps<'_, '_> {
         step
     }
 
-    /// The workflow that a step runs. Its failure to be there has been reported.
-    fn called(&mut self, given: crate::read::Given<'_>) -> Option<String> {
+    /// The workflow that a step runs, by a path that stays in the folder of this file. None if it cannot be called,
+    /// which has been reported.
+    fn called(&mut self, given: Given<'_>) -> Option<String> {
         let path = given.words(self.lowering.sink)?.value;
-        crate::xskein::check_path(given, path, self.lowering.sink);
+        if let Err(error) = path::relative(path).and_then(|()| path::inside(path)) {
+            let why = match error {
+                PathError::Upwards => "it leads out of the folder of this file".to_owned(),
+                PathError::Absolute => "it does not start in the folder of this file".to_owned(),
+                error => error.why(),
+            };
+            let message = format!("`workflow` cannot be `{}`: {why}", path.escape_debug());
+            let hint =
+                "put the other workflow into the same folder or below it, and write the path from there";
+            let diagnostic = Diagnostic::new(Code::BadPath, given.node.source(), given.node.mark(), message);
+            self.lowering.push(diagnostic.hint(hint));
+            return None;
+        }
         self.lowering.call(given, Reference::Path(path))
     }
 
@@ -151,15 +150,10 @@ impl Steps<'_, '_> {
     }
 
     fn work(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> Work {
-        let mut worker = self.worker(&source.worker);
-        match &mut worker {
-            Worker::Agent { max_turns, command_timeout, .. } => {
-                *max_turns = source.max_steps;
-                *command_timeout = source.max_command_time;
-            }
-            _ => {
-                self.warn_ignored(step, &["max_steps", "max_command_time"], "a script has no turns to count")
-            }
+        let mut worker = worker(&source.worker);
+        if let Worker::Agent { max_turns, command_timeout, .. } = &mut worker {
+            *max_turns = source.max_steps;
+            *command_timeout = source.max_command_time;
         }
         let mut work = Work::new(worker);
         work.check = self.check(step, source).map(Box::new);
@@ -169,47 +163,11 @@ impl Steps<'_, '_> {
         work
     }
 
-    fn worker(&mut self, source: &WorkerDef<'_>) -> Worker {
-        let text = source.instructions.and_then(|given| given.node.raw()).unwrap_or_default();
-        let capabilities = source.capabilities.clone();
-        match source.kind {
-            Some(WorkerKind::Agent(program)) => Worker::Agent {
-                name: None,
-                program: Some(program.to_owned()),
-                model: None,
-                // A text without expressions is one for as long as sources are limited.
-                instructions: Expr::literal(text).ok(),
-                capabilities,
-                tools: Vec::new(),
-                max_turns: None,
-                command_timeout: None,
-            },
-            Some(WorkerKind::Custom) | None => Worker::Script { text: text.to_owned(), capabilities },
-        }
-    }
-
-    fn warn_ignored(&mut self, step: &syntax::Step<'_>, names: &[&str], why: &str) {
-        for name in names {
-            if let Some(field) = step.field.value.field(name) {
-                let message = format!("`{name}` changes nothing: {why}");
-                let diagnostic =
-                    Diagnostic::new(Code::IgnoredField, field.value.source(), field.key_span, message);
-                self.lowering.push(diagnostic);
-            }
-        }
-    }
-
     fn check(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> Option<Check> {
-        let Some(check) = &source.check else {
-            let names = ["max_iterations", "on_iterations_exhausted", "convergence"];
-            if step.field.value.get("completion_check").is_none() {
-                self.warn_ignored(step, &names, "there is no `completion_check`");
-            }
-            return None;
-        };
+        let check = source.check.as_ref()?;
         let own = step.timeout.or(self.timeout).map(|time| Millis(time.0 / defaults::CHECK_PART));
         Some(Check {
-            worker: self.worker(&check.worker),
+            worker: worker(&check.worker),
             timeout: check.timeout.or_else(|| own.map(|time| time.max(defaults::CHECK_LEAST))),
             max_iterations: self.max_iterations(step, source),
             incomplete_is_an_end: source.incomplete_is_an_end,
@@ -267,6 +225,37 @@ impl Steps<'_, '_> {
     }
 }
 
+fn worker(source: &WorkerDef<'_>) -> Worker {
+    let text = source.instructions.and_then(|given| given.node.raw()).unwrap_or_default();
+    let capabilities = source.capabilities.clone();
+    match source.kind {
+        Some(WorkerKind::Agent(program)) => Worker::Agent {
+            name: None,
+            program: Some(program.to_owned()),
+            model: None,
+            // A text without expressions is one for as long as sources are limited.
+            instructions: Expr::literal(text).ok(),
+            capabilities,
+            tools: Vec::new(),
+            max_turns: None,
+            command_timeout: None,
+        },
+        Some(WorkerKind::Custom) | None => Worker::Script { text: text.to_owned(), capabilities },
+    }
+}
+
+/// Stands for a call that cannot be made: it gives the same, so that nothing else is said about it.
+fn not_called(exports: &[syntax::InputRef]) -> Kind {
+    let mut work = Work::new(Worker::Script { text: String::new(), capabilities: Vec::new() });
+    let gives = |export: &syntax::InputRef| ArtifactOut {
+        name: export.name.clone(),
+        path: export.name.to_string(),
+        kind: None,
+    };
+    work.gives = exports.iter().map(gives).collect();
+    Kind::Work(Box::new(work))
+}
+
 /// A fatal failure, a stall and a check that is never content stop the workflow whatever the step says.
 fn effects(on_failure: OnFailure) -> Effects {
     let effects = Effects { incomplete: Effect::CONTINUE, ..Effects::default() };
@@ -282,12 +271,12 @@ fn effects(on_failure: OnFailure) -> Effects {
 }
 
 fn artifact_in(source: &syntax::InputRef) -> ArtifactIn {
-    let syntax::InputRef { from, artifact, name } = source;
+    let syntax::InputRef { from, artifact, name, .. } = source;
     ArtifactIn { from: from.value.clone(), artifact: artifact.clone(), name: name.clone() }
 }
 
 fn export(source: &syntax::InputRef) -> Export {
-    let syntax::InputRef { from, artifact, name } = source;
+    let syntax::InputRef { from, artifact, name, .. } = source;
     Export { from: from.value.clone(), artifact: artifact.clone(), name: name.clone() }
 }
 

@@ -2,6 +2,7 @@
 
 mod defaults;
 mod lower;
+mod rules;
 mod syntax;
 mod words;
 

@@ -40,6 +40,9 @@ fn words(kind: &ErrorKind) -> (String, &'static str) {
         K::SimpleKeyExpected | K::InvalidSimpleKey => {
             ("a key and its `:` were expected here", "write `key: value`; quote a text that holds `: `")
         }
+        K::UnclosedQuotedScalar | K::InvalidQuotedScalarIndent => {
+            ("a quote is never closed", "close it with the same quote")
+        }
         K::BomInsideDocument => ("a byte order mark in the middle of the file", "delete it"),
         other => return (other.to_string(), ""),
     };

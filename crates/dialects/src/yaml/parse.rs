@@ -95,6 +95,12 @@ impl Builder<'_> {
             Event::DocumentStart(..) => self.document(span),
             Event::Scalar(text, style, anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), at);
+                // What was said to be text is not taken for a number as well.
+                let style = if tag.is_some_and(|tag| tag.suffix() == "str") {
+                    ScalarStyle::DoubleQuoted
+                } else {
+                    style
+                };
                 self.scalar(text.as_ref(), style, anchor, span);
             }
             Event::SequenceStart(_, anchor, tag) => {

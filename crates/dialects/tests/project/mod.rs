@@ -18,9 +18,12 @@ impl Folder {
 }
 
 impl Project for Folder {
-    fn workflow(&self, _: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+    fn workflow(&self, from: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound> {
         let name = match reference {
-            Reference::Path(path) => path.trim_start_matches("./").to_owned(),
+            Reference::Path(path) => {
+                let folder = from.name.rsplit_once('/').map(|(folder, _)| format!("{folder}/"));
+                folder.unwrap_or_default() + path.trim_start_matches("./")
+            }
             Reference::Id(id) => format!("_called/{id}/WORKFLOW.md"),
         };
         let missing = |_| NotFound { why: "the file is not there".to_owned(), known: Vec::new() };

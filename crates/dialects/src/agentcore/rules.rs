@@ -1,0 +1,172 @@
+//! What the fields of AgentCore mean together: what is wrong between steps, what changes nothing, and what is unwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use skein_core::{closest::did_you_mean, ids::StepId, ir::Scope};
+
+use super::{
+    defaults::{OnFailure, WorkerKind},
+    syntax::{self, ConvergenceDef, Does, InputRef, Step},
+};
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    overlap,
+    yaml::Node,
+};
+
+type Known<'a> = BTreeMap<&'a str, &'a Step<'a>>;
+
+/// Checks each step and what it has to do with others.
+pub(super) fn check(root: Node<'_>, steps: &[Step<'_>], sink: &mut Sink) {
+    let known: Known<'_> = steps.iter().map(|step| (step.id.as_str(), step)).collect();
+    check_conflict(root, &known, sink);
+    for step in steps {
+        warn_retry(step, sink);
+        check_conflict(step.field.value, &known, sink);
+        match &step.does {
+            Does::Work(work) => {
+                check_inputs(step, &work.inputs, &known, sink);
+                warn_worker(step, work, sink);
+                warn_check(step, work, sink);
+            }
+            Does::Call { .. } => {
+                let why = "the steps of the other workflow have their own";
+                warn_ignored(step.field.value.get("x-skein"), OF_WORKER, why, sink);
+            }
+        }
+    }
+}
+
+/// Parts of `x-skein` that are about a worker.
+const OF_WORKER: &[&str] =
+    &["agents", "cache", "evidence", "network", "protect", "secrets", "test_commands", "workspace"];
+
+fn warn_ignored(node: Option<Node<'_>>, names: &[&str], why: &str, sink: &mut Sink) {
+    for field in names.iter().filter_map(|name| node?.field(name)) {
+        let message = format!("`{}` changes nothing: {why}", field.key);
+        sink.push(Diagnostic::new(Code::IgnoredField, field.value.source(), field.key_span, message));
+    }
+}
+
+/// An input comes from a step that is waited for by name.
+fn check_inputs(step: &Step<'_>, inputs: &[InputRef], known: &Known<'_>, sink: &mut Sink) {
+    let waits: BTreeSet<&StepId> = step.depends_on.iter().map(|name| &name.value).collect();
+    for input in inputs {
+        let from = &input.from.value;
+        // A step that is not there is reported by the plan.
+        let Some(giver) = known.get(from.as_str()) else { continue };
+        if !waits.contains(from) {
+            sink.push(not_waited_for(step, input, sink));
+        } else if giver.on_failure == OnFailure::Continue {
+            sink.push(may_be_missing(step, input, giver, sink));
+        }
+    }
+}
+
+fn not_waited_for(step: &Step<'_>, input: &InputRef, sink: &Sink) -> Diagnostic {
+    let from = &input.from.value;
+    let (message, hint) = if *from == step.id {
+        (format!("`{from}` takes from itself"), "what it made before is still in its workspace".to_owned())
+    } else {
+        let message = format!("`{}` takes from `{from}` and does not wait for it", step.id);
+        (message, format!("add `{from}` to its `depends_on`"))
+    };
+    Diagnostic::new(Code::NotBefore, &sink.source, input.place, message).hint(hint)
+}
+
+fn may_be_missing(step: &Step<'_>, input: &InputRef, giver: &Step<'_>, sink: &Sink) -> Diagnostic {
+    let message = format!("if `{}` fails, `{}` is an empty folder here", giver.id, input.name);
+    let hint = format!("let `{}` look whether it is there, or let the failure stop the run", step.id);
+    let place = giver.field.value.field("on_failure").map_or(giver.field.key_span, |field| field.key_span);
+    let diagnostic = Diagnostic::new(Code::InputMayBeMissing, &sink.source, input.place, message);
+    diagnostic.also(place, "the run goes on because of this").hint(hint)
+}
+
+/// Another try needs a policy that asks for it and a number that allows it.
+fn warn_retry(step: &Step<'_>, sink: &mut Sink) {
+    let node = step.field.value;
+    match (step.on_failure, step.max_retries) {
+        (OnFailure::Retry, 0)
+            if node.field("max_retries").is_none_or(|field| field.value.raw() == Some("0")) =>
+        {
+            let Some(field) = node.field("on_failure") else { return };
+            let message = "`retry` changes nothing: `max_retries` is 0";
+            let hint = "say how many more tries there are, such as `max_retries: 2`";
+            let source = field.value.source();
+            sink.push(Diagnostic::new(Code::IgnoredField, source, field.value.mark(), message).hint(hint));
+        }
+        (OnFailure::Abort | OnFailure::Continue, 1..) => {
+            warn_ignored(Some(node), &["max_retries"], "`on_failure` is not `retry`", sink);
+        }
+        _ => {}
+    }
+}
+
+/// The step that is asked to settle a conflict is one of this workflow.
+fn check_conflict(node: Node<'_>, known: &Known<'_>, sink: &mut Sink) {
+    let block = node.get("x-skein").and_then(|block| block.get("workspace"));
+    let Some(node) = block.and_then(|block| block.get("conflict")) else { return };
+    let Some(name) = node.raw().filter(|name| !name.is_empty() && !known.contains_key(*name)) else { return };
+    let hint = did_you_mean(name, known.keys().copied());
+    let message = format!("there is no step `{name}`");
+    sink.push(Diagnostic::new(Code::UnknownStep, node.source(), node.mark(), message).maybe_hint(hint));
+}
+
+fn warn_worker(step: &Step<'_>, work: &syntax::Work<'_>, sink: &mut Sink) {
+    if work.worker.kind == Some(WorkerKind::Custom) {
+        let names = &["max_steps", "max_command_time"];
+        warn_ignored(Some(step.field.value), names, "a script has no turns to count", sink);
+        let block = step.field.value.get("x-skein");
+        warn_ignored(block, &["agents"], "a script is not an agent", sink);
+    }
+}
+
+fn warn_check(step: &Step<'_>, work: &syntax::Work<'_>, sink: &mut Sink) {
+    let node = step.field.value;
+    if node.get("completion_check").is_none_or(Node::is_null) {
+        let names = &["max_iterations", "on_iterations_exhausted", "convergence"];
+        warn_ignored(Some(node), names, "there is no `completion_check`", sink);
+    } else if let Some(convergence) = &work.convergence {
+        warn_convergence(step, convergence, sink);
+    }
+}
+
+fn warn_convergence(step: &Step<'_>, convergence: &ConvergenceDef<'_>, sink: &mut Sink) {
+    if !convergence.enabled {
+        let names = &["convergence"];
+        return warn_ignored(Some(step.field.value), names, "it is not `enabled: true`", sink);
+    }
+    let node = Some(convergence.node);
+    if convergence.allowed_paths.is_empty() && convergence.max_changed_files.is_none() {
+        let names = &["ignored_paths", "diff_base_ref", "diff_base_ref_file"];
+        warn_ignored(node, names, "there is neither `allowed_paths` nor `max_changed_files`", sink);
+    } else if convergence.diff_base_ref.is_some() {
+        warn_ignored(node, &["diff_base_ref_file"], "`diff_base_ref` wins", sink);
+    }
+}
+
+/// More pairs than this say nothing new.
+const SHARED: usize = 10;
+
+/// Steps that can run at the same time and change the same files.
+pub(super) fn warn_shared(steps: &[Step<'_>], scope: &Scope, sink: &mut Sink) {
+    // With errors, what waits for what may not be what was meant.
+    if sink.has_errors() {
+        return;
+    }
+    let heads: BTreeMap<&StepId, &Step<'_>> = steps.iter().map(|step| (&step.id, step)).collect();
+    for pair in overlap::shared_workspaces(scope, SHARED) {
+        let place = |id: &StepId| heads.get(id).map(|step| step.field.key_span).unwrap_or_default();
+        let (first, second) = (pair.first, pair.second);
+        let message = format!(
+            "`{first}` and `{second}` can change the workspace `{}` at the same time",
+            pair.workspace
+        );
+        let hint = "let one wait for the other, give each a `workspace`, or let them work in worktrees: \
+                    `x-skein: {workspace: {isolation: worktree}}`";
+        let source = sink.source.clone();
+        let diagnostic = Diagnostic::new(Code::SharedWorkspace, &source, place(second), message);
+        sink.push(diagnostic.also(place(first), "nothing says which of the two comes first").hint(hint));
+    }
+}

@@ -1,0 +1,71 @@
+//! A source from what a disk or a network gave. Refuses to know how to read either.
+
+use std::sync::Arc;
+
+use skein_core::{expr::Span, limits};
+
+use crate::{code::Code, diagnostic::Diagnostic, source::Source};
+
+/// The source in what was read, or why there is none. Whoever reads may stop after one byte more than the limit.
+pub fn load(name: &str, read: Result<Vec<u8>, String>) -> Result<Arc<Source>, Diagnostic> {
+    let empty = || Source::new(name, "");
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(why) => {
+            let message = format!("`{name}` cannot be read: {why}");
+            return Err(Diagnostic::new(Code::CannotRead, &empty(), Span::default(), message));
+        }
+    };
+    // Before anything that costs as much as the file is long.
+    if bytes.len() > limits::SOURCE_BYTES {
+        return Err(too_large(&empty(), bytes.len()));
+    }
+    String::from_utf8(bytes)
+        .map(|text| Source::new(name, text))
+        .map_err(|error| not_utf8(name, error.as_bytes(), error.utf8_error().valid_up_to()))
+}
+
+/// The diagnostic for a source of this size that is over the limit.
+pub(crate) fn too_large(source: &Arc<Source>, size: usize) -> Diagnostic {
+    let message = format!("this file has {size} bytes, more than {}", limits::SOURCE_BYTES);
+    let hint = "split it into workflows that call one another";
+    Diagnostic::new(Code::TooLarge, source, Span::default(), message).hint(hint)
+}
+
+fn not_utf8(name: &str, bytes: &[u8], valid: usize) -> Diagnostic {
+    let shown = Source::new(name, String::from_utf8_lossy(bytes));
+    let span = Span::new(valid, valid + char::REPLACEMENT_CHARACTER.len_utf8());
+    let message = format!("this file is not UTF-8: the byte {:#04x} means nothing here", bytes[valid]);
+    let hint = match bytes {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "it looks like UTF-16: save it as UTF-8",
+        _ => "save it as UTF-8",
+    };
+    Diagnostic::new(Code::NotUtf8, &shown, span, message).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(read: Result<Vec<u8>, String>) -> Code {
+        load("a.yaml", read).unwrap_err().code
+    }
+
+    #[test]
+    fn what_cannot_be_a_source_is_said() {
+        assert_eq!(code(Err("permission denied".to_owned())), Code::CannotRead);
+        assert_eq!(code(Ok(vec![b' '; limits::SOURCE_BYTES + 1])), Code::TooLarge);
+        assert_eq!(code(Ok(b"name: caf\xe9".to_vec())), Code::NotUtf8);
+        assert!(load("a.yaml", Ok(vec![b' '; limits::SOURCE_BYTES])).is_ok());
+    }
+
+    #[test]
+    fn the_byte_that_is_wrong_is_shown() {
+        let diagnostic = load("a.yaml", Ok(b"a: 1\nb: caf\xe9\n".to_vec())).unwrap_err();
+        let place = diagnostic.place();
+        assert_eq!(place.source.slice(place.span), "\u{fffd}");
+        assert_eq!(place.source.position(place.span.start).line, 2);
+        let utf16 = load("a.yaml", Ok(vec![0xff, 0xfe, b'a', 0])).unwrap_err();
+        assert_eq!(utf16.hint.as_deref(), Some("it looks like UTF-16: save it as UTF-8"));
+    }
+}

@@ -1,0 +1,271 @@
+//! Every code has a page, and every page tells the truth: what it shows as wrong raises the code, and what it shows as
+//! right does not and has no errors.
+//!
+//! An example is a fenced block under `## Wrong` or `## Right`. The word after its language, if there is one, is the
+//! format that it must be in; `file=` makes it another file of the project; `params=` are the parameters of a run. A
+//! block of plain `text` is only shown: for what a page cannot hold, there is a maker here.
+
+use std::{collections::BTreeMap, fmt::Write, fs, path::Path, sync::Arc};
+
+use serde_json::Value;
+use skein_core::limits;
+use skein_dialects::{
+    Code, Diagnostic, Dialect, NotFound, Project, Reference, Report, Source, check, load, render,
+};
+
+/// Codes whose examples are in formats that cannot be lowered yet. Each must fail, so that this list shrinks with them.
+const NOT_YET: &[Code] = &[
+    Code::BadFrontMatter,
+    Code::RemovedField,
+    Code::BadSchema,
+    Code::OldField,
+    Code::Unreachable,
+    Code::Misplaced,
+    Code::TooFew,
+    Code::BadUndo,
+    Code::BadExpression,
+    Code::ReadsUnknownStep,
+    Code::ReadsUnknownParameter,
+    Code::ReadsUnknownOutput,
+    Code::OutOfSight,
+    Code::NoItem,
+    Code::MissingParameter,
+    Code::BadParameter,
+    Code::NoTimeout,
+    Code::WaitOutlivesRun,
+    Code::SkippedGate,
+    Code::GateOpensItself,
+    Code::AnyoneMayApprove,
+    Code::UnboundedEach,
+    Code::UndeclaredOutput,
+    Code::TypeClash,
+    Code::IndirectReference,
+    Code::NothingToUndo,
+    Code::WorkerStarts,
+];
+
+type Make = fn() -> Outcome;
+
+/// What a page can only talk about, really made.
+const MADE: &[(Code, Make)] = &[
+    (Code::CannotRead, || read(Err("no such file".to_owned()))),
+    (Code::TooLarge, || read(Ok(padded(limits::SOURCE_BYTES + 1)))),
+    (Code::NotUtf8, || read(Ok(b"name: caf\xe9\n".to_vec()))),
+    (Code::LargeSource, || read(Ok(padded(limits::SOURCE_BYTES_WARN + 1)))),
+    (Code::CallsTooDeep, nested),
+    (Code::TooBig, || read(Ok(many(limits::STEPS + 1)))),
+    (Code::QuiteBig, || read(Ok(many(limits::STEPS_WARN + 1)))),
+];
+
+/// What came of an example.
+struct Outcome {
+    said: Vec<Diagnostic>,
+    /// Whether a run could start.
+    runs: bool,
+}
+
+impl Outcome {
+    fn of(report: Report, params: Option<Value>) -> Outcome {
+        let runs = report.definition.is_some();
+        let bound = params.and_then(|params| report.bind(params));
+        let refused = bound.and_then(Result::err).unwrap_or_default();
+        let runs = runs && refused.is_empty();
+        Outcome { said: [report.diagnostics, report.notes, refused].concat(), runs }
+    }
+
+    fn has(&self, code: Code) -> bool {
+        self.said.iter().any(|diagnostic| diagnostic.code == code)
+    }
+
+    fn shown(&self) -> String {
+        self.said.iter().map(|diagnostic| render::human(diagnostic, false)).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn read(bytes: Result<Vec<u8>, String>) -> Outcome {
+    Outcome::of(
+        match load("workflow.yaml", bytes) {
+            Ok(source) => check(source, &()),
+            Err(diagnostic) => Report::unread(diagnostic),
+        },
+        None,
+    )
+}
+
+const HEAD: &str = "name: nightly\nversion: \"1\"\ntimeout: 1h\nsteps:\n";
+const STEP: &str = "{worker: CUSTOM, instructions: make, capabilities: [READ]}";
+
+/// A workflow of so many bytes.
+fn padded(size: usize) -> Vec<u8> {
+    let mut text = format!("{HEAD}  build: {STEP}\n# ");
+    text.push_str(&"x".repeat(size - text.len()));
+    text.into_bytes()
+}
+
+/// A workflow of so many steps.
+fn many(steps: usize) -> Vec<u8> {
+    let mut text = HEAD.to_owned();
+    for number in 0..steps {
+        writeln!(text, "  s{number}: {STEP}").expect("a string can be written to");
+    }
+    text.into_bytes()
+}
+
+/// Workflows of which each calls the next, one more than may.
+fn nested() -> Outcome {
+    let depth = limits::CALL_DEPTH + 2;
+    let call = |number: usize| match number {
+        last if last == depth => format!("{HEAD}  build: {STEP}\n"),
+        number => format!("{HEAD}  build: {{workflow: w{}.yaml}}\n", number + 1),
+    };
+    let files: BTreeMap<String, String> = (1..=depth).map(|n| (format!("w{n}.yaml"), call(n))).collect();
+    let main = files["w1.yaml"].clone();
+    Outcome::of(check(Source::new("w1.yaml", main), &Files(files)), None)
+}
+
+/// The other files of an example.
+struct Files(BTreeMap<String, String>);
+
+impl Project for Files {
+    fn workflow(&self, _: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+        let name = match reference {
+            Reference::Path(path) => path.trim_start_matches("./").to_owned(),
+            Reference::Id(id) => format!("{id}/WORKFLOW.md"),
+        };
+        let found = self.0.get(&name).map(|text| Source::new(name, text.as_str()));
+        let known = self.0.keys().cloned().collect();
+        found.ok_or_else(|| NotFound { why: "the file is not there".to_owned(), known })
+    }
+}
+
+/// One fenced block.
+struct Fence<'a> {
+    info: &'a str,
+    text: String,
+}
+
+impl<'a> Fence<'a> {
+    fn language(&self) -> &'a str {
+        self.info.split_whitespace().next().unwrap_or_default()
+    }
+
+    fn option(&self, name: &str) -> Option<&'a str> {
+        self.info.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    fn dialect(&self) -> Option<Dialect> {
+        Dialect::ALL
+            .into_iter()
+            .find(|dialect| self.info.split_whitespace().any(|word| word == dialect.as_str()))
+    }
+}
+
+/// A page and its parts.
+struct Page<'a> {
+    title: &'a str,
+    wrong: Vec<Fence<'a>>,
+    right: Vec<Fence<'a>>,
+}
+
+impl<'a> Page<'a> {
+    fn of(code: Code) -> Page<'a> {
+        let text = code.page();
+        let title = text.lines().next().and_then(|line| line.strip_prefix(&format!("# {code}: ")));
+        let title = title.unwrap_or_else(|| panic!("the page of {code} has no title"));
+        let part = |name: &str| {
+            let (_, after) = text.split_once(&format!("\n## {name}\n")).unwrap_or_else(|| {
+                panic!("the page of {code} has no part `{name}`");
+            });
+            fences(after.split("\n## ").next().unwrap_or_default())
+        };
+        Page { title, wrong: part("Wrong"), right: part("Right") }
+    }
+}
+
+fn fences(text: &str) -> Vec<Fence<'_>> {
+    let mut found = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(info) = line.strip_prefix("```") else { continue };
+        let inside = lines.by_ref().take_while(|line| *line != "```");
+        let text = inside.fold(String::new(), |text, line| text + line + "\n");
+        found.push(Fence { info, text });
+    }
+    found
+}
+
+/// Runs an example; none if it is only shown.
+fn run(fences: &[Fence<'_>]) -> Option<Outcome> {
+    let main = fences.iter().find(|fence| fence.option("file").is_none()).expect("there is an example");
+    if main.language() == "text" {
+        return None;
+    }
+    let others =
+        fences.iter().filter_map(|fence| Some((fence.option("file")?.to_owned(), fence.text.clone())));
+    let name = if main.language() == "markdown" { "WORKFLOW.md" } else { "workflow.yaml" };
+    let report = check(Source::new(name, main.text.as_str()), &Files(others.collect()));
+    if let (Some(wanted), Some(found)) = (main.dialect(), report.dialect) {
+        assert_eq!(wanted, found, "{}", main.text);
+    }
+    let params = main.option("params").map(|params| serde_json::from_str(params).expect("they are JSON"));
+    Some(Outcome::of(report, params))
+}
+
+/// What is untrue on the page of a code.
+fn wrong_with(code: Code) -> Option<String> {
+    let page = Page::of(code);
+    let made = MADE.iter().find(|(made, _)| *made == code).map(|(_, make)| make());
+    let wrong = match (run(&page.wrong), made) {
+        (Some(_), Some(_)) => return Some("the example can be run, and is made as well".to_owned()),
+        (None, None) => return Some("the example is only shown, and nothing makes it".to_owned()),
+        (wrong, made) => wrong.or(made)?,
+    };
+    if !wrong.has(code) {
+        return Some(format!("what is wrong does not raise it:\n{}", wrong.shown()));
+    }
+    let right = run(&page.right)?;
+    let errors = right.said.iter().any(Diagnostic::is_error) || !right.runs;
+    (errors || right.has(code)).then(|| format!("what is right is not:\n{}", right.shown()))
+}
+
+#[test]
+fn every_page_tells_the_truth() {
+    let untrue: Vec<(Code, String)> =
+        Code::ALL.iter().filter_map(|code| Some((*code, wrong_with(*code)?))).collect();
+    let unexpected: Vec<String> = untrue
+        .iter()
+        .filter(|(code, _)| !NOT_YET.contains(code))
+        .map(|(code, why)| format!("{code}: {why}"))
+        .collect();
+    assert!(unexpected.is_empty(), "{}", unexpected.join("\n\n"));
+    let there: Vec<&Code> =
+        NOT_YET.iter().filter(|code| untrue.iter().all(|(untrue, _)| untrue != *code)).collect();
+    assert!(there.is_empty(), "these are true now: take them off NOT_YET: {there:?}");
+}
+
+#[test]
+fn the_list_of_codes_is_complete() {
+    let mut text = "# Codes\n\nEverything that Skein says about a source has a code. Each has a page with an example \
+                    that is wrong and one that is\nright; `skein explain SK0101` prints it.\n\n| code | | |\n|---|---|---|\n"
+        .to_owned();
+    for code in Code::ALL {
+        let (title, severity) = (Page::of(*code).title, code.severity());
+        writeln!(text, "| [{code}]({code}.md) | {severity} | {title} |").expect("a string can be written to");
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/codes/README.md");
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&path, &text).expect("the list can be written");
+    }
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(before, text, "write it with UPDATE_SNAPSHOTS=1");
+}
+
+#[test]
+fn no_page_is_left_over() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/codes");
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let name = entry.expect("a folder can be listed").file_name().into_string().expect("names are text");
+        let code = name.trim_end_matches(".md").parse::<Code>();
+        assert!(name == "README.md" || code.is_ok(), "{name} is the page of no code");
+    }
+}
