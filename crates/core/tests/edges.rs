@@ -14,6 +14,11 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
         // The schemas for editors are checked against the inputs.
         &["jsonschema"],
     ),
+    (
+        "skein",
+        &["skein-core", "skein-dialects", "anstyle", "clap", "clap_complete", "serde", "serde_json", "toml"],
+        &[],
+    ),
     ("skein-sim", &["skein-core", "serde", "serde_json"], &[]),
 ];
 

@@ -20,11 +20,17 @@ enum Name {
 }
 
 pub fn run(arguments: &Arguments, output: Output) -> Exit {
-    output.text(schema(match arguments.dialect {
+    let dialect = match arguments.dialect {
         Name::Agentcore => Dialect::AgentCore,
         Name::Aip15 => Dialect::Aip15,
         Name::Ioa => Dialect::Ioa,
         Name::Swdl => Dialect::Swdl,
-    }));
-    Exit::Done
+    };
+    match schema(dialect) {
+        Some(text) => {
+            output.text(text);
+            Exit::Done
+        }
+        None => output.refuse(Exit::Refused, &format!("there is no schema of {dialect} yet"), None),
+    }
 }
