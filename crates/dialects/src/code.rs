@@ -93,6 +93,14 @@ codes! { // table
     // Parameters of one run.
     0401 MissingParameter Error,
     0402 BadParameter Error,
+    // SWDL.
+    0801 Widens Error,
+    0802 Protected Error,
+    0803 ReadsUnknownVariable Error,
+    0804 ExpressionAsProgram Error,
+    0805 BadCommand Error,
+    0806 UnknownAgent Error,
+    0807 UncheckedAgents Warning,
     // Legal and perhaps unwise.
     0901 NoTimeout Warning,
     0902 LongTimeout Warning,

@@ -21,6 +21,7 @@ mod project;
 mod read;
 pub mod render;
 mod source;
+mod swdl;
 mod xskein;
 pub mod yaml;
 

@@ -14,7 +14,7 @@ use crate::{
     detect::Dialect,
     diagnostic::{Diagnostic, Sink},
     places::Places,
-    problem::Vocabulary,
+    problem::{Stricter, Vocabulary},
     project::{Project, Reference},
     read::Given,
     source::Source,
@@ -29,6 +29,8 @@ pub struct Lowered {
     pub places: Places,
     /// The format's words for what the plan talks about.
     pub words: Vocabulary,
+    /// Warnings of the plan that are errors in the format.
+    pub stricter: Stricter,
     /// Every source that a call names, under the name that the call has.
     pub calls: Vec<Arc<Source>>,
 }
