@@ -101,6 +101,7 @@ codes! { // table
     0805 BadCommand Error,
     0806 UnknownAgent Error,
     0807 UncheckedAgents Warning,
+    0808 ConditionalGate Warning,
     // Legal and perhaps unwise.
     0901 NoTimeout Warning,
     0902 LongTimeout Warning,

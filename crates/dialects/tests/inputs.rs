@@ -39,7 +39,7 @@ fn run(dialect: Dialect, sort: &str, valid: bool) {
     for path in cases(dialect, sort) {
         let name = path.file_name().and_then(|name| name.to_str()).expect("names of cases are text");
         let text = String::from_utf8_lossy(&fs::read(&path).expect("a case can be read")).into_owned();
-        let folder = Folder::of(path.parent().expect("a case is in a folder"));
+        let folder = Folder::of(path.parent().expect("a case is in a folder"), name);
         let report = check(Source::new(name, text), &folder);
         let detected = report.dialect.is_none_or(|found| found == dialect);
         if report.is_valid() != valid || !detected {
@@ -71,4 +71,14 @@ fn agentcore_accepted() {
 #[test]
 fn agentcore_refused() {
     run(Dialect::AgentCore, "refused", false);
+}
+
+#[test]
+fn swdl_accepted() {
+    run(Dialect::Swdl, "accepted", true);
+}
+
+#[test]
+fn swdl_refused() {
+    run(Dialect::Swdl, "refused", false);
 }

@@ -63,6 +63,10 @@ fn all_failed(failed: Effect) -> Effects {
 /// Retries by the first of these that says something, field by field.
 pub(super) fn retry(sources: &[&RetryDef<'_>]) -> Retry {
     let attempts = first(sources, |retry| retry.max_attempts).unwrap_or(defaults::MAX_ATTEMPTS);
+    // One attempt is no retry at all.
+    if attempts == 1 {
+        return Retry::default();
+    }
     let length = |of: fn(&RetryDef<'_>) -> Option<Millis>, default| first(sources, of).unwrap_or(default);
     let backoff = Backoff {
         initial: length(|retry| retry.initial_interval, defaults::INITIAL_INTERVAL),

@@ -35,6 +35,7 @@ pub(super) struct Stages<'e, 'a, 'l> {
 impl<'a> Stages<'_, 'a, '_> {
     pub fn all(&mut self, stages: &[Stage<'a>]) -> Vec<Step> {
         let roles: BTreeSet<String> = self.expressions.lowering.project.names(Sort::Role).into_iter().collect();
+        self.warn_of_conditions(stages);
         stages.iter().map(|stage| self.stage(stage, &roles)).collect()
     }
 
@@ -55,6 +56,19 @@ impl<'a> Stages<'_, 'a, '_> {
         step.labels.extend(stage.ui.map(|ui| ("ui".to_owned(), ui.node.json())));
         stage.skein.clone().over(&self.source.skein).apply(&mut step);
         step
+    }
+
+    /// A gate that is not asked stays shut, unlike a stage that is not needed.
+    fn warn_of_conditions(&mut self, stages: &[Stage<'a>]) {
+        let waited_for: BTreeSet<&StepId> = stages.iter().flat_map(|stage| &stage.depends_on).collect();
+        for stage in stages.iter().filter(|stage| waited_for.contains(&stage.id)) {
+            let (Does::Gate(_), Some(condition)) = (&stage.does, stage.condition) else { continue };
+            let message = format!("if its condition is false, what waits for `{}` is skipped", stage.id);
+            let (source, span) = (condition.node.source(), condition.node.mark());
+            let diagnostic = Diagnostic::new(Code::ConditionalGate, source, span, message);
+            let hint = "nobody approved it, so nothing that needs the approval may start";
+            self.expressions.lowering.push(diagnostic.hint(hint));
+        }
     }
 
     fn agent(&mut self, stage: &Stage<'a>, asked: &Asked<'a>, chosen: Chosen<'a>) -> Step {

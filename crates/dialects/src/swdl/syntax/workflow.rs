@@ -52,7 +52,10 @@ pub(in crate::swdl) struct Config<'a> {
 impl<'a> Workflow<'a> {
     pub fn read(root: Node<'a>, sink: &mut Sink) -> Option<Workflow<'a>> {
         let mut fields = Fields::of(root, "a workflow", sink)?;
-        let about = fields.required("workflow", sink);
+        let about = match refuse_workflow_id(&mut fields, sink) {
+            true => fields.optional("workflow"),
+            false => fields.required("workflow", sink),
+        };
         let context = fields.optional("context");
         let policy = fields.optional("error_policy");
         let config = fields.optional("config");
@@ -75,6 +78,16 @@ impl<'a> Workflow<'a> {
         fields.finish_open(sink);
         Some(workflow)
     }
+}
+
+/// The first draft of the format had an id and nothing else. Says whether this has one.
+fn refuse_workflow_id(fields: &mut Fields<'_>, sink: &mut Sink) -> bool {
+    let Some(field) = fields.field("workflow_id") else { return false };
+    fields.optional("workflow_id");
+    let message = "`workflow_id` is not a field any more";
+    let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
+    sink.push(diagnostic.hint("write `workflow`, with `id` and `name` in it"));
+    true
 }
 
 impl<'a> About<'a> {
