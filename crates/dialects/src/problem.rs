@@ -46,7 +46,7 @@ pub(crate) fn diagnostic(
 }
 
 /// Replaces words outside of backticks, where names from the source stand.
-fn in_words(message: &str, words: Vocabulary) -> String {
+pub(crate) fn in_words(message: &str, words: Vocabulary) -> String {
     let parts = message.split('`').enumerate().map(|(number, part)| {
         if number % 2 == 1 {
             return part.to_owned();

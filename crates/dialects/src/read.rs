@@ -142,8 +142,8 @@ impl<'a> Fields<'a> {
                 None => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
             });
         }
-        for name in self.missing {
-            let message = format!("{} needs `{name}`", self.what);
+        if !self.missing.is_empty() {
+            let message = format!("{} needs {}", self.what, listed(&self.missing));
             sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head, message));
         }
     }

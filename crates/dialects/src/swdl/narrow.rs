@@ -1,7 +1,10 @@
 //! What overrides may not do: give a stage more than the workflow gives it. They come from another place than the
 //! workflow, and whoever read that has not read them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use skein_core::{ids::StepId, time::Millis};
 
@@ -12,6 +15,8 @@ use super::{
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
+    source::Source,
+    yaml::Node,
 };
 
 /// Refuses every stage that has more with the overrides than without.
@@ -42,6 +47,7 @@ impl<'a> Narrow<'_, 'a> {
     /// Says it at a field of the stage, which is in the file of the overrides.
     fn refuse(&mut self, pointer: &str, message: String, hint: &str) {
         let node = self.stage.node.at(pointer);
+        let node = replaced(node, self.stage.node.source()).unwrap_or(node);
         self.sink.push(Diagnostic::new(Code::Widens, node.source(), node.mark(), message).hint(hint));
     }
 
@@ -84,6 +90,14 @@ impl<'a> Narrow<'_, 'a> {
             self.refuse(pointer, message, "only the workflow itself can say so");
         }
     }
+}
+
+/// The first value in a node that is from another source than the workflow. Nodes nest as deep as sources may.
+fn replaced<'a>(node: Node<'a>, base: &Arc<Source>) -> Option<Node<'a>> {
+    if !Arc::ptr_eq(node.source(), base) {
+        return Some(node);
+    }
+    node.fields().into_iter().flatten().find_map(|field| replaced(field.value, base))
 }
 
 fn asked<'s, 'a>(does: &'s Does<'a>) -> Option<&'s Asked<'a>> {

@@ -43,34 +43,34 @@ impl Type {
     /// Reads a type; what is none is reported.
     pub fn read(given: Given<'_>, sink: &mut Sink) -> Option<Type> {
         let text = given.words(sink)?.value;
-        let report = |hint: String, sink: &mut Sink| {
-            let message = format!("there is no type `{text}`");
-            let diagnostic =
-                Diagnostic::new(Code::UnknownWord, given.node.source(), given.node.mark(), message);
-            sink.push(diagnostic.hint(hint));
-            None
-        };
-        let mut inner = text.trim();
-        let mut arrays = 0;
-        while let Some(item) = inner.strip_prefix("array<").and_then(|rest| rest.strip_suffix('>')) {
-            inner = item.trim();
-            arrays += 1;
-            if arrays > DEPTH {
-                return report(format!("arrays nest at most {DEPTH} deep"), sink);
-            }
+        let (base, arrays) = parts(text);
+        let found = BASES.iter().find(|(name, _)| *name == base).filter(|_| arrays <= DEPTH);
+        if let Some((_, base)) = found {
+            return Some(Type { base: *base, arrays });
         }
+        let message = format!("there is no type `{text}`");
+        let diagnostic = Diagnostic::new(Code::UnknownWord, given.node.source(), given.node.mark(), message);
         let names = || BASES.iter().map(|(name, _)| *name);
-        match BASES.iter().find(|(name, _)| *name == inner) {
-            Some((_, base)) => Some(Type { base: *base, arrays }),
-            None if inner == "array" => report("say of what, such as `array<string>`".to_owned(), sink),
-            None => match closest(inner, names()) {
-                Some(near) => report(format!("did you mean `{}`?", text.replacen(inner, near, 1)), sink),
-                None => {
-                    let all: Vec<String> = names().map(|name| format!("`{name}`")).collect();
-                    report(format!("types are {}, and `array<…>` of any", all.join(", ")), sink)
-                }
-            },
-        }
+        sink.push(match closest(base, names()) {
+            _ if arrays > DEPTH => diagnostic.hint(format!("arrays nest at most {DEPTH} deep")),
+            _ if base == "array" => diagnostic.hint("say of what, such as `array<string>`"),
+            Some(near) => {
+                let meant = text.replacen(base, near, 1);
+                let quoted = if arrays > 0 { format!("\"{meant}\"") } else { meant.clone() };
+                diagnostic.hint(format!("did you mean `{meant}`?")).fix(given.span(), quoted)
+            }
+            None => {
+                let all: Vec<String> = names().map(|name| format!("`{name}`")).collect();
+                diagnostic.hint(format!("types are {}, and `array<…>` of any", all.join(", ")))
+            }
+        });
+        None
+    }
+
+    /// Whether a text is one.
+    pub fn is_type(text: &str) -> bool {
+        let (base, arrays) = parts(text);
+        arrays <= DEPTH && BASES.iter().any(|(name, _)| *name == base)
     }
 
     /// As it is written.
@@ -100,4 +100,15 @@ impl Type {
         }
         schema
     }
+}
+
+/// What is in the arrays, and how many of them there are.
+fn parts(text: &str) -> (&str, usize) {
+    let mut base = text.trim();
+    let mut arrays = 0;
+    while let Some(item) = base.strip_prefix("array<").and_then(|rest| rest.strip_suffix('>')) {
+        base = item.trim();
+        arrays += 1;
+    }
+    (base, arrays)
 }

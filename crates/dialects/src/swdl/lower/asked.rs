@@ -29,7 +29,7 @@ impl<'a> Stages<'_, 'a, '_> {
                 required: input.required,
             }));
         }
-        step.outputs = Schema::new(schema::outputs(&asked.outputs));
+        step.outputs = Schema::new(schema::outputs(asked.outputs.as_deref()));
         step.labels = self.labels(asked);
         step
     }

@@ -59,7 +59,7 @@ const STRICTER: Stricter = &[(ProblemCode::UndeclaredOutput, Code::ReadsUnknownO
 
 pub(crate) fn lower(mut tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
     let before = overrides::apply(&mut tree, sink, project);
-    let mut lowering = Lowering::new(sink, project);
+    let mut lowering = Lowering { words: VOCABULARY, ..Lowering::new(sink, project) };
     let (workflow, parts) = lower_workflow(&tree, before, &mut lowering)?;
     let Lowering { steps, calls, .. } = lowering;
     let mut places = Places::new(tree, WORKFLOW, STEP);
@@ -102,7 +102,7 @@ fn lower_workflow(
     workflow.version = Some(source.about.version.unwrap_or(defaults::VERSION).to_owned());
     workflow.description = source.about.description.map(str::to_owned);
     workflow.origin = Origin { dialect: Dialect::Swdl.as_str().to_owned() };
-    workflow.inputs = schema::parameters(&source.config.parameters);
+    workflow.inputs = source.config.parameters.as_deref().map(schema::parameters).unwrap_or_default();
     workflow.budget.clone_from(&source.skein.budget);
     workflow.words = words();
     workflow.env = env;

@@ -11,7 +11,8 @@ pub(super) fn parameters(declared: &[Declared<'_>]) -> Schema {
 }
 
 /// What a stage gives. One that declares nothing may give nothing, and nothing of it can be read.
-pub(super) fn outputs(declared: &[Declared<'_>]) -> Value {
+pub(super) fn outputs(declared: Option<&[Declared<'_>]>) -> Value {
+    let Some(declared) = declared else { return json!({}) };
     if declared.is_empty() {
         return json!({"type": ["object", "null"], "properties": {}});
     }

@@ -158,7 +158,7 @@ impl<'a> Stages<'_, 'a, '_> {
             scope: Arc::new(of_one(item)),
         };
         let mut step = Step::new(stage.id.clone(), Kind::Each(each));
-        step.outputs = schema::list(schema::outputs(&asked.outputs));
+        step.outputs = schema::list(schema::outputs(asked.outputs.as_deref()));
         step.policy.effects = chosen.effects();
         // The time of one item has a default; how many there are nobody knows.
         step.policy.timeout = stage.policy.timeout.map(|(_, timeout)| timeout);

@@ -31,27 +31,45 @@ pub(in crate::swdl) struct Input<'a> {
     pub description: Option<&'a str>,
 }
 
-/// The entries of a mapping by name.
-fn entries<'a>(given: Option<Given<'a>>, what: &str, sink: &mut Sink) -> Vec<Field<'a>> {
-    let Some(given) = given else { return Vec::new() };
-    let Some(fields) = given.node.fields() else {
+/// The entries of a mapping by name; none if it is something else, which is reported.
+fn entries<'a>(given: Option<Given<'a>>, what: &str, sink: &mut Sink) -> Option<Vec<Field<'a>>> {
+    let Some(given) = given else { return Some(Vec::new()) };
+    let fields = given.node.fields().map(Iterator::collect);
+    if fields.is_none() {
         sink.push(given.wrong(format!("a mapping of {what} by name")));
-        return Vec::new();
+    }
+    fields
+}
+
+/// The fields of an entry. A type alone is not enough, and is easily written.
+fn entry<'a>(field: Field<'a>, what: &'static str, sink: &mut Sink) -> Option<Fields<'a>> {
+    let Some(text) = field.value.raw().filter(|_| !field.value.is_null()) else {
+        return Fields::under(field, what, sink);
     };
-    fields.collect()
+    let message = format!("{what} is a mapping of fields, found {}", field.value.describe());
+    let diagnostic = Diagnostic::new(Code::WrongType, field.value.source(), field.value.mark(), message);
+    sink.push(match Type::is_type(text) {
+        true => {
+            let whole = format!("{{type: {}}}", field.value.source().slice(field.value.span()));
+            diagnostic.hint(format!("write `{whole}`")).fix(field.value.span(), whole)
+        }
+        false => diagnostic.hint("give it a `type`"),
+    });
+    None
 }
 
 impl<'a> Declared<'a> {
-    pub fn parameters(given: Option<Given<'a>>, sink: &mut Sink) -> Vec<Declared<'a>> {
-        let entries = entries(given, "parameters", sink).into_iter();
+    /// None if nothing can be said about what is declared.
+    pub fn parameters(given: Option<Given<'a>>, sink: &mut Sink) -> Option<Vec<Declared<'a>>> {
+        let entries = entries(given, "parameters", sink)?.into_iter();
         let required = defaults::PARAMETER_REQUIRED;
-        entries.filter_map(|field| Declared::read(field, "a parameter", required, sink)).collect()
+        Some(entries.filter_map(|field| Declared::read(field, "a parameter", required, sink)).collect())
     }
 
-    pub fn outputs(given: Option<Given<'a>>, sink: &mut Sink) -> Vec<Declared<'a>> {
-        let entries = entries(given, "outputs", sink).into_iter();
+    pub fn outputs(given: Option<Given<'a>>, sink: &mut Sink) -> Option<Vec<Declared<'a>>> {
+        let entries = entries(given, "outputs", sink)?.into_iter();
         let required = defaults::OUTPUT_REQUIRED;
-        entries.filter_map(|field| Declared::read(field, "an output", required, sink)).collect()
+        Some(entries.filter_map(|field| Declared::read(field, "an output", required, sink)).collect())
     }
 
     fn read(
@@ -61,7 +79,11 @@ impl<'a> Declared<'a> {
         sink: &mut Sink,
     ) -> Option<Declared<'a>> {
         let named = check_name(field, what, sink);
-        let mut fields = Fields::under(field, what, sink)?;
+        let Some(mut fields) = entry(field, what, sink) else {
+            // It is declared, whatever it is, so that nothing is said about who reads it.
+            let (name, description) = (field.key, None);
+            return named.then_some(Declared { name, ty: None, required: false, default: None, description });
+        };
         let declared = Declared {
             name: field.key,
             ty: fields.required("type", sink).and_then(|given| Type::read(given, sink)),
@@ -87,13 +109,13 @@ fn check_default(ty: Type, given: Given<'_>, sink: &mut Sink) {
 
 impl<'a> Input<'a> {
     pub fn all(given: Option<Given<'a>>, sink: &mut Sink) -> Vec<Input<'a>> {
-        let entries = entries(given, "inputs", sink).into_iter();
+        let entries = entries(given, "inputs", sink).unwrap_or_default().into_iter();
         entries.filter_map(|field| Input::read(field, sink)).collect()
     }
 
     fn read(field: Field<'a>, sink: &mut Sink) -> Option<Input<'a>> {
         let named = check_name(field, "an input", sink);
-        let mut fields = Fields::under(field, "an input", sink)?;
+        let mut fields = entry(field, "an input", sink)?;
         let input = Input {
             name: field.key,
             ty: fields.required("type", sink).and_then(|given| Type::read(given, sink)),

@@ -46,7 +46,8 @@ pub(in crate::swdl) enum Does<'a> {
 pub(in crate::swdl) struct Asked<'a> {
     pub roles: Roles<'a>,
     pub inputs: Vec<Input<'a>>,
-    pub outputs: Vec<Declared<'a>>,
+    /// None if nothing can be said about what is declared.
+    pub outputs: Option<Vec<Declared<'a>>>,
     pub context: Option<StageContext<'a>>,
     pub handoff: Handoff<'a>,
     /// Of an item.

@@ -44,7 +44,8 @@ pub(in crate::swdl) struct About<'a> {
 /// The `config` block.
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct Config<'a> {
-    pub parameters: Vec<Declared<'a>>,
+    /// None if nothing can be said about what is declared.
+    pub parameters: Option<Vec<Declared<'a>>>,
     pub timeout: Option<Millis>,
     pub env: Vec<(&'a str, Given<'a>)>,
 }
@@ -61,7 +62,10 @@ impl<'a> Workflow<'a> {
         let config = fields.optional("config");
         let mut workflow = Workflow {
             about: about.and_then(|given| About::read(given, sink)).unwrap_or_default(),
-            config: config.and_then(|given| Config::read(given, sink)).unwrap_or_default(),
+            config: match config {
+                Some(given) => Config::read(given, sink).unwrap_or_default(),
+                None => Config { parameters: Some(Vec::new()), ..Config::default() },
+            },
             context: context
                 .map(|given| StageContext::read(given, "global_modules", sink))
                 .unwrap_or_default(),
