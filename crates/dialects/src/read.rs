@@ -89,12 +89,7 @@ impl<'a> Fields<'a> {
             match self.node.field(name) {
                 Some(field) => {
                     let message = format!("`{name}` has no value");
-                    sink.push(Diagnostic::new(
-                        Code::NoValue,
-                        field.value.source(),
-                        field.key_span,
-                        message,
-                    ));
+                    sink.push(Diagnostic::new(Code::NoValue, field.value.source(), field.key_span, message));
                 }
                 None => self.missing.push(name),
             }

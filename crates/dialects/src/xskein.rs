@@ -244,7 +244,8 @@ fn within(some: &[String], all: &[String]) -> bool {
 /// Whether one budget allows something that another does not; none allows everything.
 fn spends_more(now: Option<&Budget>, then: Option<&Budget>) -> bool {
     let strictness = |mode: BudgetMode| MODES.iter().position(|(_, known)| *known == mode);
-    let more = |now: Option<u64>, then: Option<u64>| then.is_some_and(|then| now.is_none_or(|now| now > then));
+    let more =
+        |now: Option<u64>, then: Option<u64>| then.is_some_and(|then| now.is_none_or(|now| now > then));
     match (now, then) {
         (_, None) => false,
         (None, Some(_)) => true,

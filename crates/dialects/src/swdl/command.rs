@@ -226,7 +226,10 @@ mod tests {
     #[test]
     fn a_line_is_split_as_a_shell_would() {
         assert_eq!(texts("a  b\tc"), ["a", "b", "c"]);
-        assert_eq!(texts(r#"say 'it is' "a \"day\"" x\ y '' a'b'"c""#), ["say", "it is", "a \"day\"", "x y", "", "abc"]);
+        assert_eq!(
+            texts(r#"say 'it is' "a \"day\"" x\ y '' a'b'"c""#),
+            ["say", "it is", "a \"day\"", "x y", "", "abc"]
+        );
         assert_eq!(texts("echo '$HOME | x' \"a & b\""), ["echo", "$HOME | x", "a & b"]);
         assert_eq!(texts("echo 5$ $5"), ["echo", "5$", "$5"]);
     }
@@ -234,7 +237,10 @@ mod tests {
     #[test]
     fn an_expression_is_never_split() {
         assert_eq!(texts("a ${{ run.id }} b"), ["a", "${{ run.id }}", "b"]);
-        assert_eq!(texts("a --x=${{ contains('a }} b', \"c\") }}!"), ["a", "--x=${{ contains('a }} b', \"c\") }}!"]);
+        assert_eq!(
+            texts("a --x=${{ contains('a }} b', \"c\") }}!"),
+            ["a", "--x=${{ contains('a }} b', \"c\") }}!"]
+        );
         assert_eq!(texts("a '${{ run.id }} x'"), ["a", "${{ run.id }} x"]);
         assert_eq!(texts("a ${{ open"), ["a", "${{ open"]);
     }

@@ -115,7 +115,8 @@ fn check_stage(stage: Field<'_>, known: &BTreeMap<&str, u32>, sink: &mut Sink) -
         return false;
     }
     let Some(fields) = stage.value.fields() else {
-        let message = format!("what replaces fields of `{}` is a mapping, found {}", stage.key, stage.value.describe());
+        let message =
+            format!("what replaces fields of `{}` is a mapping, found {}", stage.key, stage.value.describe());
         sink.push(Diagnostic::new(Code::WrongType, source, stage.value.mark(), message));
         return false;
     };

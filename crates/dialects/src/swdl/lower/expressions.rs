@@ -46,12 +46,7 @@ impl<'a, 'l> Expressions<'a, 'l> {
             if matches!(read.root, Root::Env | Root::Context) {
                 let message = "a variable is worked out from `parameters`, `workflow` and `run` alone";
                 let span = given.node.within(read.span);
-                self.lowering.push(Diagnostic::new(
-                    Code::BadExpression,
-                    given.node.source(),
-                    span,
-                    message,
-                ));
+                self.lowering.push(Diagnostic::new(Code::BadExpression, given.node.source(), span, message));
             }
         }
         Some(expr)
@@ -92,7 +87,9 @@ impl<'a, 'l> Expressions<'a, 'l> {
         let diagnostic = Diagnostic::new(Code::ReadsUnknownVariable, source, span, message);
         self.lowering.push(match closest(name, self.variables.iter().copied()) {
             Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
-            None => diagnostic.hint("only what `config.env` declares can be read, never the host's environment"),
+            None => {
+                diagnostic.hint("only what `config.env` declares can be read, never the host's environment")
+            }
         });
     }
 }

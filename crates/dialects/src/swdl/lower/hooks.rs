@@ -71,9 +71,11 @@ fn refused(given: Given<'_>, error: CommandError, span: Span) -> Diagnostic {
         CommandError::Empty => {
             (Code::BadCommand, format!("`{}` names no program", given.name), "start with a program")
         }
-        CommandError::Unclosed => {
-            (Code::BadCommand, format!("`{part}` is never closed"), "close it, or write it between other quotes")
-        }
+        CommandError::Unclosed => (
+            Code::BadCommand,
+            format!("`{part}` is never closed"),
+            "close it, or write it between other quotes",
+        ),
         CommandError::Shell => (
             Code::BadCommand,
             format!("`{part}` means something only to a shell, and no shell reads this"),

@@ -52,7 +52,8 @@ const STEP: Renames = &[
     ("over", "fan_out.source"),
     ("scope", "fan_out.stage_template"),
 ];
-const WORKFLOW: Renames = &[("inputs", "config.parameters"), ("timeout", "config.timeout"), ("env", "config.env")];
+const WORKFLOW: Renames =
+    &[("inputs", "config.parameters"), ("timeout", "config.timeout"), ("env", "config.env")];
 const VOCABULARY: Vocabulary = &[("step", "stage")];
 /// A stage gives what it declares, and nothing else can be read of it.
 const STRICTER: Stricter = &[(ProblemCode::UndeclaredOutput, Code::ReadsUnknownOutput)];
@@ -87,9 +88,11 @@ fn lower_workflow(
     agents::check(named, lowering.project, lowering.sink);
 
     let mut expressions = Expressions::new(lowering, source.config.env.iter().map(|(name, _)| *name));
-    let env = source.config.env.iter().filter_map(|(name, given)| {
-        expressions.variable(*given).map(|expr| ((*name).to_owned(), expr))
-    });
+    let env = source
+        .config
+        .env
+        .iter()
+        .filter_map(|(name, given)| expressions.variable(*given).map(|expr| ((*name).to_owned(), expr)));
     let env = env.collect();
     let (hooks, parts) = hooks::lower(&source.hooks, &mut expressions);
     let steps = Stages { expressions: &mut expressions, source: &source }.all(stages);

@@ -34,7 +34,8 @@ pub(super) struct Stages<'e, 'a, 'l> {
 
 impl<'a> Stages<'_, 'a, '_> {
     pub fn all(&mut self, stages: &[Stage<'a>]) -> Vec<Step> {
-        let roles: BTreeSet<String> = self.expressions.lowering.project.names(Sort::Role).into_iter().collect();
+        let roles: BTreeSet<String> =
+            self.expressions.lowering.project.names(Sort::Role).into_iter().collect();
         self.warn_of_conditions(stages);
         stages.iter().map(|stage| self.stage(stage, &roles)).collect()
     }

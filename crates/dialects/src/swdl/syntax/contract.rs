@@ -41,20 +41,15 @@ fn entries<'a>(given: Option<Given<'a>>, what: &str, sink: &mut Sink) -> Option<
     fields
 }
 
-/// The fields of an entry. A type alone is not enough, and is easily written.
-fn entry<'a>(field: Field<'a>, what: &'static str, sink: &mut Sink) -> Option<Fields<'a>> {
-    let Some(text) = field.value.raw().filter(|_| !field.value.is_null()) else {
+/// The fields of a declaration. A type alone is not enough, and is easily written.
+fn declaration<'a>(field: Field<'a>, what: &'static str, sink: &mut Sink) -> Option<Fields<'a>> {
+    let Some(text) = field.value.raw().filter(|text| Type::is_type(text)) else {
         return Fields::under(field, what, sink);
     };
-    let message = format!("{what} is a mapping of fields, found {}", field.value.describe());
+    let message = format!("{what} is a mapping of fields, found the text `{text}`");
+    let whole = format!("{{type: {}}}", field.value.source().slice(field.value.span()));
     let diagnostic = Diagnostic::new(Code::WrongType, field.value.source(), field.value.mark(), message);
-    sink.push(match Type::is_type(text) {
-        true => {
-            let whole = format!("{{type: {}}}", field.value.source().slice(field.value.span()));
-            diagnostic.hint(format!("write `{whole}`")).fix(field.value.span(), whole)
-        }
-        false => diagnostic.hint("give it a `type`"),
-    });
+    sink.push(diagnostic.hint(format!("write `{whole}`")).fix(field.value.span(), whole));
     None
 }
 
@@ -72,14 +67,9 @@ impl<'a> Declared<'a> {
         Some(entries.filter_map(|field| Declared::read(field, "an output", required, sink)).collect())
     }
 
-    fn read(
-        field: Field<'a>,
-        what: &'static str,
-        required: bool,
-        sink: &mut Sink,
-    ) -> Option<Declared<'a>> {
+    fn read(field: Field<'a>, what: &'static str, required: bool, sink: &mut Sink) -> Option<Declared<'a>> {
         let named = check_name(field, what, sink);
-        let Some(mut fields) = entry(field, what, sink) else {
+        let Some(mut fields) = declaration(field, what, sink) else {
             // It is declared, whatever it is, so that nothing is said about who reads it.
             let (name, description) = (field.key, None);
             return named.then_some(Declared { name, ty: None, required: false, default: None, description });
@@ -115,7 +105,7 @@ impl<'a> Input<'a> {
 
     fn read(field: Field<'a>, sink: &mut Sink) -> Option<Input<'a>> {
         let named = check_name(field, "an input", sink);
-        let mut fields = entry(field, "an input", sink)?;
+        let mut fields = Fields::under(field, "an input", sink)?;
         let input = Input {
             name: field.key,
             ty: fields.required("type", sink).and_then(|given| Type::read(given, sink)),

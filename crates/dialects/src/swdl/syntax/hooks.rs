@@ -73,7 +73,8 @@ fn read_channel<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
     let channel = words(Some(given), sink)?;
     if channel.contains("${{") {
         let message = format!("`{}` cannot have an expression in it", given.name);
-        let diagnostic = Diagnostic::new(Code::BadExpression, given.node.source(), given.node.mark(), message);
+        let diagnostic =
+            Diagnostic::new(Code::BadExpression, given.node.source(), given.node.mark(), message);
         sink.push(diagnostic.hint("write the channel out; `message` may have expressions"));
         return None;
     }

@@ -69,12 +69,9 @@ fn id<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {
 }
 
 fn is_kebab(text: &str) -> bool {
-    let part = |part: &str| {
-        !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-    };
-    text.len() <= ID_MOST
-        && text.starts_with(|c: char| c.is_ascii_lowercase())
-        && text.split('-').all(part)
+    let part =
+        |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    text.len() <= ID_MOST && text.starts_with(|c: char| c.is_ascii_lowercase()) && text.split('-').all(part)
 }
 
 /// What a text was probably meant to be, if it can be told.
@@ -96,9 +93,8 @@ fn check_name(field: Field<'_>, what: &str, sink: &mut Sink) -> bool {
         return true;
     }
     let message = format!("`{}` cannot be the name of {what}", field.key);
-    let hint = format!(
-        "names are at most {ID_MOST} letters, digits, `_` and `-`, and start with a letter or `_`"
-    );
+    let hint =
+        format!("names are at most {ID_MOST} letters, digits, `_` and `-`, and start with a letter or `_`");
     let diagnostic = Diagnostic::new(Code::BadName, field.value.source(), field.key_span, message);
     sink.push(diagnostic.hint(hint));
     false

@@ -123,8 +123,7 @@ fn read_errors<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<&'a str> {
 fn read_multiplier(given: Given<'_>, sink: &mut Sink) -> Option<u32> {
     let Spanned { value, .. } = given.number(sink)?;
     if !(0.001..=MULTIPLIER_MOST).contains(&value) {
-        let message =
-            format!("`{}` is more than 0 and at most {MULTIPLIER_MOST}, not {value}", given.name);
+        let message = format!("`{}` is more than 0 and at most {MULTIPLIER_MOST}, not {value}", given.name);
         sink.push(Diagnostic::new(Code::BadNumber, given.node.source(), given.node.mark(), message));
         return None;
     }

@@ -7,9 +7,7 @@ use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given, Spanned},
-    swdl::defaults::{
-        ARTIFACTS, GATE_KINDS, HANDOFF_FORMATS, ON_TIMEOUT, OnTimeout, STAGE_TYPES, StageType,
-    },
+    swdl::defaults::{ARTIFACTS, GATE_KINDS, HANDOFF_FORMATS, ON_TIMEOUT, OnTimeout, STAGE_TYPES, StageType},
     xskein::{Extra, Level, XSkein},
     yaml::Node,
 };
@@ -118,8 +116,7 @@ fn refuse_context_policy(fields: &mut Fields<'_>, sink: &mut Sink) {
     if let Some(field) = fields.field("context_policy") {
         fields.optional("context_policy");
         let message = "`context_policy` is not a field any more";
-        let diagnostic =
-            Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
+        let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
         sink.push(diagnostic.hint("write `context`, with `modules` in it"));
     }
 }
