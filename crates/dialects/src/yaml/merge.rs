@@ -91,3 +91,52 @@ fn moved(data: Data, by: u32) -> Data {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use skein_core::expr::Span;
+
+    use super::*;
+    use crate::{diagnostic::Sink, source::Source, yaml::parse};
+
+    fn tree(name: &str, text: &str) -> Tree {
+        let mut sink = Sink::new(Source::new(name, text));
+        parse(Span::new(0, text.len()), &mut sink).expect("it is YAML")
+    }
+
+    #[test]
+    fn mappings_merge_and_all_else_is_replaced() {
+        let mut base = tree("base", "a: {x: 1, y: [1, 2]}\nb: text\nc: {z: 1}\n");
+        let over = base.adopt(tree("over", "a: {y: [3], w: 2}\nc: 7\nd: new\n"));
+        let merged = base.merged(base.root().number(), over);
+        let before = base.set_root(merged);
+        let wanted = json!({"a": {"x": 1, "y": [3], "w": 2}, "b": "text", "c": 7, "d": "new"});
+        assert_eq!(base.root().json(), wanted);
+        assert_eq!(base.node(before).json()["a"], json!({"x": 1, "y": [1, 2]}));
+    }
+
+    #[test]
+    fn every_value_and_key_keeps_its_source() {
+        let mut base = tree("base", "a: {x: 1, y: 2}\nb: 3\n");
+        let over = base.adopt(tree("over", "# so that places differ\na: {y: 4}\nnew: 5\n"));
+        let merged = base.merged(base.root().number(), over);
+        base.set_root(merged);
+        for field in base.root().fields().into_iter().flatten() {
+            let source = field.value.source();
+            assert_eq!(source.slice(field.key_span), field.key, "{}", source.name);
+            assert_eq!(source.name, if field.key == "new" { "over" } else { "base" });
+        }
+        let of = |pointer: &str| base.root().at(pointer).source().name.clone();
+        assert_eq!([of("/a/x"), of("/a/y"), of("/b")], ["base", "over", "base"]);
+    }
+
+    #[test]
+    fn what_an_alias_leads_to_elsewhere_is_left_alone() {
+        let mut base = tree("base", "a: &a {x: 1}\nb: *a\n");
+        let over = base.adopt(tree("over", "a: {x: 2}\n"));
+        let merged = base.merged(base.root().number(), over);
+        base.set_root(merged);
+        assert_eq!(base.root().json(), json!({"a": {"x": 2}, "b": {"x": 1}}));
+    }
+}
