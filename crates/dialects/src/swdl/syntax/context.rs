@@ -2,7 +2,7 @@
 
 use skein_core::closest::closest;
 
-use super::words;
+use super::plain;
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
@@ -44,7 +44,7 @@ impl<'a> StageContext<'a> {
 
 /// A module by its reference, such as `ctx:rules`.
 fn read_module<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let text = words(Some(given), sink)?;
+    let text = plain(Some(given), sink)?;
     let name = text.strip_prefix(CONTEXT_MODULE).and_then(|rest| rest.strip_prefix(':'));
     if name.is_some_and(|name| !name.is_empty()) {
         return Some(text);
@@ -65,7 +65,7 @@ impl<'a> MemoryDef<'a> {
         let mut fields = Fields::of(given.node, "`memory`", sink)?;
         let tokens = fields.optional("max_tokens");
         let memory = MemoryDef {
-            project_scope: words(fields.optional("project_scope"), sink),
+            project_scope: plain(fields.optional("project_scope"), sink),
             min_confidence: fields.optional("min_confidence").and_then(|given| read_confidence(given, sink)),
             categories: fields.optional("categories").map(|given| read_categories(given, sink)),
             max_tokens: tokens.and_then(|given| given.whole(1..=u32::MAX, sink)).map(|tokens| tokens.value),
@@ -89,7 +89,7 @@ fn read_confidence(given: Given<'_>, sink: &mut Sink) -> Option<f64> {
 fn read_categories<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<&'a str> {
     let mut categories = Vec::new();
     for item in given.list(sink).unwrap_or_default() {
-        let Some(name) = words(Some(item), sink) else { continue };
+        let Some(name) = plain(Some(item), sink) else { continue };
         if !MEMORY_CATEGORIES.contains(&name) {
             let message = format!("no memory is a `{name}`, so this finds none");
             let diagnostic =

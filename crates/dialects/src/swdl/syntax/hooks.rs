@@ -2,7 +2,7 @@
 
 use skein_core::ir::HookWhen;
 
-use super::words;
+use super::plain;
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
@@ -58,25 +58,12 @@ impl<'a> Notify<'a> {
     /// A channel, or a channel and what to say there.
     fn read(given: Given<'a>, sink: &mut Sink) -> Option<Notify<'a>> {
         if given.node.fields().is_none() {
-            return Some(Notify { channel: read_channel(given, sink)?, message: None });
+            return Some(Notify { channel: plain(Some(given), sink)?, message: None });
         }
         let mut fields = Fields::of(given.node, "`notify`", sink)?;
-        let channel = fields.required("channel", sink).and_then(|given| read_channel(given, sink));
+        let channel = plain(fields.required("channel", sink), sink);
         let message = fields.optional("message").filter(|given| given.words(sink).is_some());
         fields.finish(sink);
         Some(Notify { channel: channel?, message })
     }
-}
-
-/// A channel is written out: what a run works out does not decide whom it tells.
-fn read_channel<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let channel = words(Some(given), sink)?;
-    if channel.contains("${{") {
-        let message = format!("`{}` cannot have an expression in it", given.name);
-        let diagnostic =
-            Diagnostic::new(Code::BadExpression, given.node.source(), given.node.mark(), message);
-        sink.push(diagnostic.hint("write the channel out; `message` may have expressions"));
-        return None;
-    }
-    Some(channel)
 }

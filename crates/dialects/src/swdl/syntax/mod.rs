@@ -43,10 +43,23 @@ fn length(given: Option<Given<'_>>, sink: &mut Sink) -> Option<Millis> {
     given.and_then(|given| given.duration(Units::UpToDays, sink)).map(|length| length.value)
 }
 
-/// The items of a list that are text with something in it.
-fn texts<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Vec<&'a str> {
+/// Text that is taken as it is. What a run works out does not decide who does something, with what, or who is asked.
+fn plain<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {
+    let given = given?;
+    let text = given.words(sink)?.value;
+    if !text.contains("${{") {
+        return Some(text);
+    }
+    let message = format!("`{}` cannot have an expression in it", given.name);
+    let diagnostic = Diagnostic::new(Code::BadExpression, given.node.source(), given.node.mark(), message);
+    sink.push(diagnostic.hint("write it out"));
+    None
+}
+
+/// The items of a list, each as it is.
+fn plains<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Vec<&'a str> {
     let items = given.and_then(|given| given.list(sink)).unwrap_or_default();
-    items.into_iter().filter_map(|item| words(Some(item), sink)).collect()
+    items.into_iter().filter_map(|item| plain(Some(item), sink)).collect()
 }
 
 /// An id in kebab case. What is none is reported with what it could be.

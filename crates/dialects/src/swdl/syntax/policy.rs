@@ -2,7 +2,7 @@
 
 use skein_core::{limits, time::Millis};
 
-use super::{length, texts};
+use super::{length, plains};
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
@@ -110,7 +110,7 @@ impl<'a> RetryDef<'a> {
 
 /// Codes of errors. The workflow's are every stage's, so that there cannot be any number of them.
 fn read_errors<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<&'a str> {
-    let errors = texts(Some(given), sink);
+    let errors = plains(Some(given), sink);
     if errors.len() > ERRORS_MOST {
         let message = format!("`{}` names at most {ERRORS_MOST} errors, not {}", given.name, errors.len());
         sink.push(Diagnostic::new(Code::TooBig, given.node.source(), given.node.mark(), message));

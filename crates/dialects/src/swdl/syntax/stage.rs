@@ -2,7 +2,7 @@
 
 use skein_core::{ids::StepId, time::Millis};
 
-use super::{Declared, Input, StageContext, StagePolicy, flag, id, length, texts, words};
+use super::{Declared, Input, StageContext, StagePolicy, flag, id, length, plain, plains, words};
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
@@ -244,7 +244,7 @@ impl<'a> Roles<'a> {
         }
         let Some(mut fields) = Fields::of(given.node, "the primary role", sink) else { return };
         self.agent = fields.required("artifact", sink).and_then(|given| read_agent(given, sink));
-        self.model = words(fields.optional("model"), sink);
+        self.model = plain(fields.optional("model"), sink);
         self.instructions = fields.optional("instructions").filter(|given| given.text(sink).is_some());
         fields.finish(sink);
     }
@@ -252,7 +252,7 @@ impl<'a> Roles<'a> {
 
 /// A reference to something that an agent may use, such as `skill:search`.
 fn read_tool<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let text = words(Some(given), sink)?;
+    let text = plain(Some(given), sink)?;
     if text.split_once(':').is_some_and(|(sort, name)| ARTIFACTS.contains(&sort) && !name.is_empty()) {
         return Some(text);
     }
@@ -266,7 +266,7 @@ fn read_tool<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
 /// A reference to the agent that does a stage; its name.
 fn read_agent<'a>(given: Given<'a>, sink: &mut Sink) -> Option<(Given<'a>, &'a str)> {
     let agent = ARTIFACTS[0];
-    let text = words(Some(given), sink)?;
+    let text = plain(Some(given), sink)?;
     match text.split_once(':') {
         Some((sort, name)) if sort == agent && !name.is_empty() => return Some((given, name)),
         _ => {}
@@ -304,7 +304,7 @@ impl<'a> GateDef<'a> {
         }
         let on_timeout = fields.optional("on_timeout").and_then(|given| given.one_of(ON_TIMEOUT, sink));
         let gate = GateDef {
-            approvers: texts(fields.optional("approvers"), sink),
+            approvers: plains(fields.optional("approvers"), sink),
             timeout: length(fields.optional("timeout"), sink),
             on_timeout: on_timeout.map(|word| word.value).unwrap_or_default(),
             message: fields.optional("message").filter(|given| given.text(sink).is_some()),

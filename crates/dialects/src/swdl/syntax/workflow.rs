@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use skein_core::time::Millis;
 
-use super::{Declared, HookDef, Stage, StageContext, id, length, policy::WorkflowPolicy, text, texts, words};
+use super::{
+    Declared, HookDef, Stage, StageContext, id, length, plains, policy::WorkflowPolicy, text, words,
+};
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
@@ -103,7 +105,7 @@ impl<'a> About<'a> {
             version: words(fields.optional("version"), sink),
             description: text(fields.optional("description"), sink),
             author: text(fields.optional("author"), sink),
-            tags: texts(fields.optional("tags"), sink),
+            tags: plains(fields.optional("tags"), sink),
             ui: fields.optional("ui"),
         };
         fields.finish(sink);
