@@ -18,9 +18,10 @@ use crate::{
     load,
     lowering::Lowered,
     places::Places,
-    problem::{self, Vocabulary},
+    problem::{self, Stricter, Vocabulary},
     project::Project,
     source::Source,
+    swdl,
 };
 
 /// Everything there is to say about a source.
@@ -60,7 +61,7 @@ impl Report {
     pub fn bind(&self, parameters: Value) -> Option<Result<Plan, Vec<Diagnostic>>> {
         let (definition, (places, words)) = (self.definition.as_ref()?, self.back.as_ref()?);
         let told = |problems: Vec<Problem>| {
-            problems.iter().map(|problem| problem::diagnostic(problem, places, words)).collect()
+            problems.iter().map(|problem| problem::diagnostic(problem, places, words, &[])).collect()
         };
         Some(definition.bind(parameters).map_err(told))
     }
@@ -93,12 +94,14 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     let dialect = detected.dialect;
     let lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
-        Dialect::Aip15 | Dialect::Ioa | Dialect::Swdl => None,
+        Dialect::Swdl => swdl::lower(detected.tree, sink, project),
+        Dialect::Aip15 | Dialect::Ioa => None,
     };
     (Some(dialect), lowered)
 }
 
-fn too_large(source: &Arc<Source>) -> Option<Diagnostic> {
+/// What to say about a source that is larger than it may or should be.
+pub(crate) fn too_large(source: &Arc<Source>) -> Option<Diagnostic> {
     let (size, most) = (source.text.len(), limits::SOURCE_BYTES_WARN);
     if size > limits::SOURCE_BYTES {
         return Some(load::too_large(source, size));
@@ -121,6 +124,7 @@ struct File {
     workflow: Arc<Workflow>,
     places: Places,
     words: Vocabulary,
+    stricter: Stricter,
     calls: Vec<Arc<Source>>,
 }
 
@@ -140,8 +144,8 @@ impl Files<'_> {
         let mut sink = Sink::new(source);
         let (dialect, lowered) = read(&mut sink, self.project);
         let file = lowered.map(|lowered| {
-            let Lowered { workflow, places, words, calls, .. } = lowered;
-            File { workflow: Arc::new(workflow), places, words, calls }
+            let Lowered { workflow, places, words, stricter, calls, .. } = lowered;
+            File { workflow: Arc::new(workflow), places, words, stricter, calls }
         });
         self.read.push(Read { name, dialect, sink, file });
     }
@@ -169,18 +173,28 @@ impl Files<'_> {
     }
 
     fn tell(&mut self, problems: &[Problem]) {
-        let broken =
-            self.read.iter().any(|read| read.sink.has_errors()) || problems.iter().any(Problem::is_error);
+        let broken = self.read.iter().any(|read| read.sink.has_errors())
+            || problems.iter().any(|problem| self.is_error(problem));
         for problem in problems {
             // What is unwise in a source that is wrong may only be a part of what is wrong.
-            if broken && !problem.is_error() {
+            if broken && !self.is_error(problem) {
                 continue;
             }
-            let number = problem.at.workflow.as_ref().and_then(|name| self.numbers.get(name)).copied();
-            let read = &mut self.read[number.unwrap_or(0)];
+            let number = self.number(problem);
+            let read = &mut self.read[number];
             if let Some(file) = &read.file {
-                read.sink.push(problem::diagnostic(problem, &file.places, file.words));
+                read.sink.push(problem::diagnostic(problem, &file.places, file.words, file.stricter));
             }
         }
+    }
+
+    /// The source that a problem is in.
+    fn number(&self, problem: &Problem) -> usize {
+        problem.at.workflow.as_ref().and_then(|name| self.numbers.get(name)).copied().unwrap_or(0)
+    }
+
+    fn is_error(&self, problem: &Problem) -> bool {
+        let file = self.read[self.number(problem)].file.as_ref();
+        problem::is_error(problem, file.map_or(&[], |file| file.stricter))
     }
 }

@@ -96,6 +96,15 @@ codes! { // table
     0402 BadParameter Error,
     // Files that steps hand to one another.
     0501 SamePath Warning,
+    // SWDL.
+    0801 Widens Error,
+    0802 Protected Error,
+    0803 ReadsUnknownVariable Error,
+    0804 ExpressionAsProgram Error,
+    0805 BadCommand Error,
+    0806 UnknownAgent Error,
+    0807 UncheckedAgents Warning,
+    0808 ConditionalGate Warning,
     // Legal and perhaps unwise.
     0901 NoTimeout Warning,
     0902 LongTimeout Warning,

@@ -62,9 +62,15 @@ impl Diagnostic {
 
     /// Another place in the same source.
     #[must_use]
-    pub fn also(mut self, span: Span, message: impl Into<String>) -> Diagnostic {
+    pub fn also(self, span: Span, message: impl Into<String>) -> Diagnostic {
         let source = self.labels[0].source.clone();
-        self.labels.push(Label { source, span, message: message.into() });
+        self.also_in(&source, span, message)
+    }
+
+    /// Another place, perhaps in another source.
+    #[must_use]
+    pub fn also_in(mut self, source: &Arc<Source>, span: Span, message: impl Into<String>) -> Diagnostic {
+        self.labels.push(Label { source: source.clone(), span, message: message.into() });
         self
     }
 
@@ -106,7 +112,8 @@ pub struct Sink {
     pub source: Arc<Source>,
     kept: Vec<Diagnostic>,
     counts: BTreeMap<Code, usize>,
-    places: BTreeSet<(Code, Span)>,
+    /// What has been said where, by the address of the source.
+    places: BTreeSet<(Code, usize, Span)>,
     errors: bool,
 }
 
@@ -117,8 +124,9 @@ impl Sink {
 
     /// Adds one; the same code at the same place is said once.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        let place = (diagnostic.code, diagnostic.place().span);
-        if place.1 != Span::default() && !self.places.insert(place) {
+        let Label { source, span, .. } = diagnostic.place();
+        let place = (diagnostic.code, Arc::as_ptr(source).addr(), *span);
+        if *span != Span::default() && !self.places.insert(place) {
             return;
         }
         self.errors |= diagnostic.is_error();
@@ -137,9 +145,13 @@ impl Sink {
         self.errors
     }
 
-    /// All of them in the order of the source; where some were only counted, one more says how many.
+    /// All of them in the order of the source, then those about others; where some were only counted, one more says
+    /// how many.
     pub fn finish(mut self) -> Vec<Diagnostic> {
-        self.kept.sort_by_key(|diagnostic| diagnostic.place().span);
+        self.kept.sort_by_key(|diagnostic| {
+            let Label { source, span, .. } = diagnostic.place();
+            (!Arc::ptr_eq(source, &self.source), *span)
+        });
         for (code, count) in self.counts {
             if count > KEPT {
                 let message = format!("{} more of these are not shown", count - KEPT);

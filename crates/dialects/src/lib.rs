@@ -24,6 +24,7 @@ mod read;
 pub mod render;
 mod schema;
 mod source;
+mod swdl;
 mod xskein;
 pub mod yaml;
 

@@ -14,7 +14,7 @@ use crate::{
     detect::Dialect,
     diagnostic::{Diagnostic, Sink},
     places::Places,
-    problem::Vocabulary,
+    problem::{Stricter, Vocabulary, in_words},
     project::{Project, Reference},
     read::Given,
     source::Source,
@@ -29,6 +29,8 @@ pub struct Lowered {
     pub places: Places,
     /// The format's words for what the plan talks about.
     pub words: Vocabulary,
+    /// Warnings of the plan that are errors in the format.
+    pub stricter: Stricter,
     /// Every source that a call names, under the name that the call has.
     pub calls: Vec<Arc<Source>>,
 }
@@ -40,11 +42,13 @@ pub(crate) struct Lowering<'a> {
     /// Where steps stand; put into the places at the end.
     pub steps: Vec<(StepId, skein_core::expr::Span, u32)>,
     pub calls: Vec<Arc<Source>>,
+    /// The format's words for what is said about an expression.
+    pub words: Vocabulary,
 }
 
 impl<'a> Lowering<'a> {
     pub fn new(sink: &'a mut Sink, project: &'a dyn Project) -> Lowering<'a> {
-        Lowering { sink, project, steps: Vec::new(), calls: Vec::new() }
+        Lowering { sink, project, steps: Vec::new(), calls: Vec::new(), words: &[] }
     }
 
     /// Says where a step stands that is a field of a mapping.
@@ -71,7 +75,8 @@ impl<'a> Lowering<'a> {
         let node = given.node.at(&error.at);
         let span = if node.raw().is_some() { node.within(error.span) } else { node.mark() };
         let diagnostic = Diagnostic::new(Code::BadExpression, node.source(), span, error.to_string());
-        self.sink.push(diagnostic.maybe_hint(error.hint().map(str::to_owned)));
+        let hint = error.hint().map(|hint| in_words(hint, self.words));
+        self.sink.push(diagnostic.maybe_hint(hint));
         None
     }
 

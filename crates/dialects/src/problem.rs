@@ -11,22 +11,42 @@ use crate::{
 /// Words of the IR and what a format calls them.
 pub type Vocabulary = &'static [(&'static str, &'static str)];
 
+/// Warnings of the plan that are errors in a format, and the code of that error.
+pub type Stricter = &'static [(ProblemCode, Code)];
+
+/// The code that a problem has in a format that is stricter about it than the plan.
+fn made_error(problem: &Problem, stricter: Stricter) -> Option<Code> {
+    stricter.iter().find(|(code, _)| *code == problem.code).map(|(_, code)| *code)
+}
+
+pub(crate) fn is_error(problem: &Problem, stricter: Stricter) -> bool {
+    problem.is_error() || made_error(problem, stricter).is_some()
+}
+
 /// A problem of the plan as a diagnostic.
-pub(crate) fn diagnostic(problem: &Problem, places: &Places, words: Vocabulary) -> Diagnostic {
-    let source = &places.tree.source;
+pub(crate) fn diagnostic(
+    problem: &Problem,
+    places: &Places,
+    words: Vocabulary,
+    stricter: Stricter,
+) -> Diagnostic {
+    let (source, span) = places.locate(&problem.at);
+    let stricter = made_error(problem, stricter);
     let message = in_words(&problem.message, words);
-    let diagnostic = Diagnostic::new(code(problem.code), source, places.locate(&problem.at), message);
+    let diagnostic = Diagnostic::new(stricter.unwrap_or(code(problem.code)), &source, span, message);
     let mut diagnostic = diagnostic.maybe_hint(problem.hint.as_deref().map(|hint| in_words(hint, words)));
-    diagnostic.severity = problem.severity;
+    if stricter.is_none() {
+        diagnostic.severity = problem.severity;
+    }
     for (at, message) in &problem.related {
-        let (source, span, message) = (source.clone(), places.locate(at), in_words(message, words));
+        let ((source, span), message) = (places.locate(at), in_words(message, words));
         diagnostic.labels.push(Label { source, span, message });
     }
     diagnostic
 }
 
 /// Replaces words outside of backticks, where names from the source stand.
-fn in_words(message: &str, words: Vocabulary) -> String {
+pub(crate) fn in_words(message: &str, words: Vocabulary) -> String {
     let parts = message.split('`').enumerate().map(|(number, part)| {
         if number % 2 == 1 {
             return part.to_owned();

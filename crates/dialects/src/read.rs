@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
             match self.node.field(name) {
                 Some(field) => {
                     let message = format!("`{name}` has no value");
-                    sink.push(Diagnostic::new(Code::NoValue, self.node.source(), field.key_span, message));
+                    sink.push(Diagnostic::new(Code::NoValue, field.value.source(), field.key_span, message));
                 }
                 None => self.missing.push(name),
             }
@@ -102,12 +102,18 @@ impl<'a> Fields<'a> {
         self.node.field(name)
     }
 
+    /// Whether a field of this name has been asked for.
+    pub fn knows(&self, name: &str) -> bool {
+        self.asked.contains(&name)
+    }
+
     /// Refuses every field that was not asked for.
     pub fn finish(self, sink: &mut Sink) {
         self.unknown(sink, Code::UnknownField);
     }
 
-    /// Warns of every field that was not asked for: the format lets others add their own.
+    /// Warns of every field that was not asked for: the format lets others add their own. One that seems to be meant
+    /// for a field that is missing is refused.
     pub fn finish_open(self, sink: &mut Sink) {
         self.unknown(sink, Code::IgnoredField);
     }
@@ -118,14 +124,17 @@ impl<'a> Fields<'a> {
                 continue;
             }
             // A merge has been refused, and what it would have brought is not missing.
-            if self.node.source().slice(field.key_span) == "<<" {
+            if field.value.source().slice(field.key_span) == "<<" {
                 self.missing.clear();
                 continue;
             }
-            let message = format!("{} has no field `{}`", self.what, brief(field.key));
-            let diagnostic = Diagnostic::new(code, self.node.source(), field.key_span, message);
             let near = closest(field.key, self.asked.iter().copied());
-            sink.push(match near.filter(|near| self.node.get(near).is_none()) {
+            let near = near.filter(|near| self.node.get(near).is_none());
+            let is_missing = near.is_some_and(|near| self.missing.contains(&near));
+            let code = if is_missing { Code::UnknownField } else { code };
+            let message = format!("{} has no field `{}`", self.what, brief(field.key));
+            let diagnostic = Diagnostic::new(code, field.value.source(), field.key_span, message);
+            sink.push(match near {
                 Some(near) => {
                     self.missing.retain(|name| *name != near);
                     diagnostic.hint(format!("did you mean `{near}`?")).fix(field.key_span, near)

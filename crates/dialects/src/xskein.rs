@@ -3,7 +3,7 @@
 //! Owns the fields, their checks and where they go in the IR. What the IR has no word for yet is kept, checked, in the
 //! step's labels.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use skein_core::{
@@ -183,6 +183,32 @@ impl XSkein {
         self
     }
 
+    /// The fields that allow more here than there: what overrides may not do.
+    pub fn widened(&self, before: &XSkein) -> Vec<&'static str> {
+        let kept = |block: &XSkein, name: &str| -> Vec<String> {
+            let items = block.kept.get(name).and_then(Value::as_array);
+            items.into_iter().flatten().map(Value::to_string).collect()
+        };
+        // Of programs, fewer is less, though none is any; of proofs and protected files, more is less.
+        let adds = |name: &str| {
+            let (now, then) = (kept(self, name), kept(before, name));
+            !then.is_empty() && (now.is_empty() || !within(&now, &then))
+        };
+        let drops = |name: &str| !within(&kept(before, name), &kept(self, name));
+        let protected = |block: &XSkein| block.protect.clone().unwrap_or_default();
+        let looser = [
+            ("budget", spends_more(self.budget.as_ref(), before.budget.as_ref())),
+            ("network", before.no_network == Some(true) && self.no_network != Some(true)),
+            ("workspace", before.worktree == Some(true) && self.worktree != Some(true)),
+            ("secrets", !within(&self.secrets, &before.secrets)),
+            ("protect", !within(&protected(before), &protected(self))),
+            ("agents", adds("agents")),
+            ("test_commands", !within(&kept(self, "test_commands"), &kept(before, "test_commands"))),
+            ("evidence", drops("evidence")),
+        ];
+        looser.into_iter().filter(|(_, looser)| *looser).map(|(name, _)| name).collect()
+    }
+
     /// Puts it into a step of the IR.
     pub fn apply(self, step: &mut Step) {
         let policy = &mut step.policy;
@@ -206,6 +232,27 @@ impl XSkein {
         }
         if !self.kept.is_empty() && matches!(step.kind, Kind::Work(_)) {
             step.labels.insert("x-skein".to_owned(), self.kept.into_iter().collect());
+        }
+    }
+}
+
+fn within(some: &[String], all: &[String]) -> bool {
+    let all: BTreeSet<&String> = all.iter().collect();
+    some.iter().all(|one| all.contains(one))
+}
+
+/// Whether one budget allows something that another does not; none allows everything.
+fn spends_more(now: Option<&Budget>, then: Option<&Budget>) -> bool {
+    let strictness = |mode: BudgetMode| MODES.iter().position(|(_, known)| *known == mode);
+    let more =
+        |now: Option<u64>, then: Option<u64>| then.is_some_and(|then| now.is_none_or(|now| now > then));
+    match (now, then) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(now), Some(then)) => {
+            more(now.micro_usd, then.micro_usd)
+                || more(now.tokens, then.tokens)
+                || strictness(now.mode) < strictness(then.mode)
         }
     }
 }

@@ -1,45 +1,106 @@
 //! The examples that people are shown are right, and show every field.
 
-mod project;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use std::{collections::BTreeSet, fs, path::Path};
-
-use project::Folder;
 use serde_json::Value;
 use skein_core::expr::Span;
-use skein_dialects::{Dialect, Sink, Source, check, render, schema, yaml::parse};
+use skein_dialects::{
+    Dialect, NotFound, Project, Reference, Report, Sink, Source, check, render, schema, yaml::parse,
+};
 
-/// The examples of a format, each as its name and text.
-fn examples(dialect: Dialect) -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(dialect.as_str());
-    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let files =
-        entries.map(|entry| entry.expect("a folder can be listed").path()).filter(|path| path.is_file());
-    let read = |path: std::path::PathBuf| {
-        let name =
-            path.file_name().and_then(|name| name.to_str()).expect("names of examples are text").to_owned();
-        (name, fs::read_to_string(&path).expect("an example can be read"))
-    };
-    let mut examples: Vec<(String, String)> = files.map(read).collect();
-    examples.sort();
-    examples
+/// The name of the file of overrides that a folder may have.
+const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
+
+/// The examples of a format, which may call one another: by path, or by id in a folder of that name.
+struct Examples {
+    folder: PathBuf,
+    /// Where the one stands that is being checked.
+    here: PathBuf,
 }
 
-/// Checks every example of a format.
-fn all_are_right(dialect: Dialect) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(dialect.as_str());
-    for (name, text) in examples(dialect) {
-        let report = check(Source::new(name.as_str(), text), &Folder::of(&folder));
-        let errors: Vec<String> = report
-            .diagnostics
-            .iter()
-            .filter(|diagnostic| diagnostic.is_error())
-            .map(|diagnostic| render::human(diagnostic, false))
-            .collect();
-        assert!(errors.is_empty(), "{}", errors.join("\n"));
-        assert_eq!(report.dialect, Some(dialect), "{name}");
-        assert!(report.definition.is_some(), "{name} has no plan");
+impl Examples {
+    fn of(dialect: Dialect) -> Examples {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(dialect.as_str());
+        Examples { here: folder.clone(), folder }
     }
+
+    /// Every source, called ones included.
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        below(&self.folder, &mut files);
+        files.retain(|path| path.file_name().is_some_and(|name| name != OVERRIDES));
+        files.sort();
+        files
+    }
+
+    fn check(&mut self, path: &Path) -> Report {
+        self.here = path.parent().expect("an example is in a folder").to_owned();
+        check(source(path).expect("an example can be read"), self)
+    }
+}
+
+fn below(folder: &Path, found: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    for path in entries.map(|entry| entry.expect("a folder can be listed").path()) {
+        if path.is_dir() { below(&path, found) } else { found.push(path) }
+    }
+}
+
+fn source(path: &Path) -> Result<Arc<Source>, NotFound> {
+    let missing = |error: std::io::Error| NotFound { why: error.to_string(), known: Vec::new() };
+    fs::read_to_string(path).map(|text| Source::new(path.display().to_string(), text)).map_err(missing)
+}
+
+impl Project for Examples {
+    fn workflow(&self, from: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+        match reference {
+            Reference::Path(path) => source(&Path::new(&from.name).with_file_name(path)),
+            Reference::Id(id) => source(&self.folder.join(id).join("WORKFLOW.md")),
+        }
+    }
+
+    fn overrides(&self) -> Option<Arc<Source>> {
+        source(&self.here.join(OVERRIDES)).ok()
+    }
+}
+
+/// Checks every example of a format; gives what each has besides errors, of which there are none.
+fn all_are_right(dialect: Dialect) -> Vec<(PathBuf, Report)> {
+    let mut examples = Examples::of(dialect);
+    let files = examples.files();
+    assert!(files.len() >= 5, "{} examples of {dialect}", files.len());
+    let mut reports = Vec::new();
+    for path in files {
+        let report = examples.check(&path);
+        assert!(report.definition.is_some(), "{} is refused:\n{}", path.display(), said(&report));
+        assert_eq!(report.dialect, Some(dialect), "{}", path.display());
+        reports.push((path, report));
+    }
+    reports
+}
+
+fn said(report: &Report) -> String {
+    report
+        .diagnostics
+        .iter()
+        .map(|diagnostic| render::human(diagnostic, false))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The fields of an example, as JSON; of Markdown, those of its front matter.
+fn fields(path: &Path) -> Value {
+    let source = source(path).expect("an example can be read");
+    let window = match source.text.strip_prefix("---\n").and_then(|rest| rest.find("\n---")) {
+        Some(end) => Span::new(4, end + 4),
+        None => Span::new(0, source.text.len()),
+    };
+    parse(window, &mut Sink::new(source)).expect("an example is YAML").root().json()
 }
 
 /// The names of all fields in a value.
@@ -67,27 +128,71 @@ fn known(schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Fields of a format that none of its examples has.
-fn not_shown(dialect: Dialect) -> BTreeSet<String> {
+/// Every field that some example of a format has.
+fn shown(dialect: Dialect) -> BTreeSet<String> {
     let mut shown = BTreeSet::new();
-    for (name, text) in examples(dialect) {
-        let window = Span::new(0, text.len());
-        let tree = parse(window, &mut Sink::new(Source::new(name, text))).expect("an example is YAML");
-        keys(&tree.root().json(), &mut shown);
-    }
-    let schema: Value =
-        serde_json::from_str(schema(dialect).expect("there is a schema")).expect("a schema is JSON");
-    let mut all = BTreeSet::new();
-    known(&schema, &mut all);
-    all.difference(&shown).cloned().collect()
+    Examples::of(dialect).files().iter().for_each(|path| keys(&fields(path), &mut shown));
+    shown
+}
+
+fn text(dialect: Dialect) -> Vec<String> {
+    Examples::of(dialect)
+        .files()
+        .iter()
+        .map(|path| fs::read_to_string(path).expect("it was just read"))
+        .collect()
 }
 
 #[test]
 fn agentcore_examples() {
     all_are_right(Dialect::AgentCore);
-    assert_eq!(not_shown(Dialect::AgentCore), BTreeSet::new(), "every field is in some example");
-    let without_agents = examples(Dialect::AgentCore).into_iter().filter(|(_, text)| {
-        !["CODEX_CLI", "CLAUDE_CODE", "OPENCODE"].iter().any(|agent| text.contains(agent))
-    });
-    assert!(without_agents.count() >= 2, "some examples need no agent");
+    let schema: Value = serde_json::from_str(schema(Dialect::AgentCore).expect("there is a schema"))
+        .expect("a schema is JSON");
+    let mut all = BTreeSet::new();
+    known(&schema, &mut all);
+    let shown = shown(Dialect::AgentCore);
+    let missing: Vec<&String> = all.difference(&shown).collect();
+    assert!(missing.is_empty(), "no example has {missing:?}");
+    let agents = ["CODEX_CLI", "CLAUDE_CODE", "OPENCODE"];
+    let plain =
+        text(Dialect::AgentCore).into_iter().filter(|text| !agents.iter().any(|agent| text.contains(agent)));
+    assert!(plain.count() >= 2, "some examples need no agent");
+}
+
+/// Every field of the format, and every word that changes what a step does.
+const AIP15_FIELDS: &str = "name id description version inputs outputs steps start suspendable triggers routines \
+    requires approval risk_level timeout_ms max_steps retry cost_class tags metadata inputsFiles outputsFiles result \
+    kind next compensation tool action pinned_provider branches when default resume on on_timeout prompt artifacts \
+    approvers role userId on_approve on_reject over parallelism while max_iterations workflow max_attempts backoff \
+    initial_ms cron timezone path label inline ref file schedule target identity on_failure history mode contentType \
+    skein allow_cycles on_error";
+const AIP15_WORDS: &str = "tool branch parallel suspend approval map loop subworkflow manual webhook event schedule \
+    literal cancel continue escalate fixed exponential auto always on-mutate per-step $end $item $index";
+
+#[test]
+fn aip15_examples() {
+    for (path, report) in all_are_right(Dialect::Aip15) {
+        let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        assert_eq!(fields(&path)["id"].as_str(), folder, "a workflow is in a folder of its id");
+        // Without a project around it, all there is to warn of is that the tools cannot be looked up.
+        let others = report.diagnostics.iter().any(|diagnostic| diagnostic.code.as_str() != "SK0702");
+        assert!(!others, "{}", said(&report));
+    }
+    let shown = shown(Dialect::Aip15);
+    let missing: Vec<&str> =
+        AIP15_FIELDS.split_whitespace().filter(|field| !shown.contains(*field)).collect();
+    assert!(missing.is_empty(), "no example has {missing:?}");
+    let text = text(Dialect::Aip15).concat();
+    let missing: Vec<&str> = AIP15_WORDS.split_whitespace().filter(|word| !text.contains(word)).collect();
+    assert!(missing.is_empty(), "no example has {missing:?}");
+}
+
+#[test]
+fn ioa_examples() {
+    all_are_right(Dialect::Ioa);
+}
+
+#[test]
+fn swdl_examples() {
+    all_are_right(Dialect::Swdl);
 }

@@ -38,7 +38,7 @@ fn run(dialect: Dialect, sort: &str, valid: bool) {
     let mut wrong = Vec::new();
     for path in cases(dialect, sort) {
         let name = path.file_name().and_then(|name| name.to_str()).expect("names of cases are text");
-        let folder = Folder::of(path.parent().expect("a case is in a folder"));
+        let folder = Folder::of(path.parent().expect("a case is in a folder"), name);
         let report = match load(name, fs::read(&path).map_err(|error| error.to_string())) {
             Ok(source) => check(source, &folder),
             Err(diagnostic) => Report::unread(diagnostic),
@@ -73,4 +73,14 @@ fn agentcore_accepted() {
 #[test]
 fn agentcore_refused() {
     run(Dialect::AgentCore, "refused", false);
+}
+
+#[test]
+fn swdl_accepted() {
+    run(Dialect::Swdl, "accepted", true);
+}
+
+#[test]
+fn swdl_refused() {
+    run(Dialect::Swdl, "refused", false);
 }

@@ -4,6 +4,7 @@
 //! is part of it) and how large it may be. Refuses to know what any key means.
 
 mod error;
+mod merge;
 mod node;
 mod parse;
 mod scalar;

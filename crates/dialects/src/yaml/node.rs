@@ -12,12 +12,19 @@ use crate::source::Source;
 /// tree is never larger than its file.
 #[derive(Debug)]
 pub struct Tree {
-    pub source: Arc<Source>,
+    /// Each source, with the number of its first node; a node's source is the last that starts at or before it. A
+    /// document has one, and more once other trees have been merged into it.
+    pub(super) sources: Vec<(u32, Arc<Source>)>,
     pub(super) nodes: Vec<(Span, Data)>,
     pub(super) root: u32,
 }
 
 impl Tree {
+    /// The source of the document itself.
+    pub fn source(&self) -> &Arc<Source> {
+        &self.sources[0].1
+    }
+
     pub fn root(&self) -> Node<'_> {
         self.node(self.root)
     }
@@ -29,7 +36,7 @@ impl Tree {
 }
 
 /// What a node holds.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Data {
     Scalar {
         text: Text,
@@ -40,7 +47,8 @@ pub(super) enum Data {
     Map(Vec<Entry>),
 }
 
-#[derive(Debug)]
+/// One entry of a mapping. Its key stands in the source of its value.
+#[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub key: Text,
     pub key_span: Span,
@@ -48,7 +56,7 @@ pub(super) struct Entry {
 }
 
 /// A scalar's text: a part of the source where it stands there as it is, which is nearly always.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Text {
     Verbatim(Span),
     Own(Box<str>),
@@ -82,7 +90,7 @@ pub struct Node<'a> {
     number: u32,
 }
 
-/// One entry of a mapping.
+/// One entry of a mapping. Its key stands in the source of its value.
 #[derive(Debug, Clone, Copy)]
 pub struct Field<'a> {
     pub key: &'a str,
@@ -96,7 +104,9 @@ impl<'a> Node<'a> {
     }
 
     pub fn source(self) -> &'a Arc<Source> {
-        &self.tree.source
+        let sources = &self.tree.sources;
+        let after = sources.partition_point(|(first, _)| *first <= self.number);
+        &sources[after.saturating_sub(1)].1
     }
 
     fn data(self) -> &'a Data {
@@ -145,10 +155,9 @@ impl<'a> Node<'a> {
 
     pub fn fields(self) -> Option<impl ExactSizeIterator<Item = Field<'a>> + Clone> {
         match self.data() {
-            Data::Map(entries) => Some(entries.iter().map(move |entry| Field {
-                key: entry.key.of(&self.tree.source),
-                key_span: entry.key_span,
-                value: self.tree.node(entry.value),
+            Data::Map(entries) => Some(entries.iter().map(move |entry| {
+                let value = self.tree.node(entry.value);
+                Field { key: entry.key.of(value.source()), key_span: entry.key_span, value }
             })),
             Data::Scalar { .. } | Data::List(_) => None,
         }

@@ -40,7 +40,7 @@ pub fn parse(window: Span, sink: &mut Sink) -> Option<Tree> {
         sink.push(Diagnostic::new(Code::EmptySource, &source, window, "there is nothing in this file"));
         return None;
     };
-    Some(Tree { source: source.clone(), nodes, root })
+    Some(Tree { sources: vec![(0, source)], nodes, root })
 }
 
 /// A collection whose end has not come yet.

@@ -6,14 +6,25 @@ use std::{
     sync::Arc,
 };
 
-use skein_dialects::{NotFound, Project, Reference, Source};
+use skein_dialects::{NotFound, Project, Reference, Sort, Source};
 
-/// Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name.
-pub struct Folder(PathBuf);
+/// Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name. What the
+/// project defines is in `_project`, in a folder of the case's name or, for all cases, right there: `overrides.yaml`,
+/// `agents.txt` and `roles.txt`, with a name in each line.
+pub struct Folder {
+    path: PathBuf,
+    case: String,
+}
 
 impl Folder {
-    pub fn of(path: &Path) -> Folder {
-        Folder(path.to_owned())
+    pub fn of(path: &Path, case: &str) -> Folder {
+        Folder { path: path.to_owned(), case: case.to_owned() }
+    }
+
+    fn project(&self, file: &str) -> Option<String> {
+        let project = self.path.join("_project");
+        let of_case = fs::read_to_string(project.join(&self.case).join(file));
+        of_case.or_else(|_| fs::read_to_string(project.join(file))).ok()
     }
 }
 
@@ -27,6 +38,19 @@ impl Project for Folder {
             Reference::Id(id) => format!("_called/{id}/WORKFLOW.md"),
         };
         let missing = |_| NotFound { why: "the file is not there".to_owned(), known: Vec::new() };
-        fs::read_to_string(self.0.join(&name)).map(|text| Source::new(name, text)).map_err(missing)
+        fs::read_to_string(self.path.join(&name)).map(|text| Source::new(name, text)).map_err(missing)
+    }
+
+    fn names(&self, sort: Sort) -> Vec<String> {
+        let names = match sort {
+            Sort::Agent => self.project("agents.txt"),
+            Sort::Role => self.project("roles.txt"),
+            Sort::Tool | Sort::Domain => None,
+        };
+        names.unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    fn overrides(&self) -> Option<Arc<Source>> {
+        self.project("overrides.yaml").map(|text| Source::new("overrides.yaml", text))
     }
 }

@@ -1,0 +1,273 @@
+//! A command that is written as one line: split into arguments as a shell would, with no shell.
+//!
+//! Splitting comes before expressions are filled in, so that a value is never split, never the program, and never read
+//! by a shell.
+
+use skein_core::expr::Span;
+
+const OPEN: &str = "${{";
+const CLOSE: &str = "}}";
+/// Programs that read one of their arguments as a script.
+const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh", "fish"];
+
+/// One argument.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Word {
+    pub text: String,
+    /// Where its text starts in the line; none if it stands there in another form.
+    pub start: Option<usize>,
+    /// All of it in the line, quotes included.
+    pub span: Span,
+}
+
+impl Word {
+    pub fn has_expression(&self) -> bool {
+        self.text.contains(OPEN)
+    }
+}
+
+/// Why a line is not a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CommandError {
+    Empty,
+    Unclosed,
+    /// Something that only a shell understands.
+    Shell,
+    /// The program's name would be the value of an expression.
+    Program,
+    /// A shell would read the value of an expression as a part of its script.
+    Script,
+}
+
+/// The arguments of a line, the program first; or why it has none, and where.
+pub(super) fn split(line: &str) -> Result<Vec<Word>, (CommandError, Span)> {
+    let mut splitter = Splitter { line, at: 0, words: Vec::new(), word: None };
+    splitter.run()?;
+    let words = splitter.words;
+    let Some(program) = words.first().filter(|word| !word.text.is_empty()) else {
+        return Err((CommandError::Empty, Span::new(0, line.len())));
+    };
+    if program.has_expression() {
+        return Err((CommandError::Program, program.span));
+    }
+    match script_of(program, &words).filter(|script| script.has_expression()) {
+        Some(script) => Err((CommandError::Script, script.span)),
+        None => Ok(words),
+    }
+}
+
+/// The argument that a shell would read as a script.
+fn script_of<'a>(program: &Word, words: &'a [Word]) -> Option<&'a Word> {
+    let name = program.text.rsplit('/').next().unwrap_or_default();
+    if !SHELLS.contains(&name) {
+        return None;
+    }
+    let is_command = |word: &Word| word.text.starts_with('-') && word.text.ends_with('c');
+    let option = words.iter().position(is_command)?;
+    words.get(option + 1)
+}
+
+struct Splitter<'a> {
+    line: &'a str,
+    at: usize,
+    words: Vec<Word>,
+    /// The one that is being read, once something of it was there.
+    word: Option<Word>,
+}
+
+impl Splitter<'_> {
+    fn run(&mut self) -> Result<(), (CommandError, Span)> {
+        while let Some(c) = self.peek() {
+            match c {
+                _ if self.line[self.at..].starts_with(OPEN) => self.expression(),
+                ' ' | '\t' | '\n' | '\r' => {
+                    self.end();
+                    self.at += 1;
+                }
+                '\'' | '"' => self.quoted(c)?,
+                '\\' => self.escaped()?,
+                '|' | '&' | ';' | '<' | '>' | '`' => {
+                    return Err((CommandError::Shell, Span::new(self.at, self.at + 1)));
+                }
+                '$' if self.is_variable() => return Err((CommandError::Shell, self.variable())),
+                c => self.take(c),
+            }
+        }
+        self.end();
+        Ok(())
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.line[self.at..].chars().next()
+    }
+
+    /// Whether a shell would put a value in place of what starts here.
+    fn is_variable(&self) -> bool {
+        let next = self.line[self.at + 1..].chars().next();
+        next.is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, '_' | '(' | '{'))
+    }
+
+    fn variable(&self) -> Span {
+        let rest = &self.line[self.at + 1..];
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        Span::new(self.at, self.at + 1 + end.max(1))
+    }
+
+    fn begun(&mut self) -> &mut Word {
+        let start = self.at;
+        self.word.get_or_insert_with(|| Word { span: Span::new(start, start), ..Word::default() })
+    }
+
+    /// Takes what stands here as it is.
+    fn take_text(&mut self, text: &str) {
+        let at = self.at;
+        let word = self.begun();
+        match word.start {
+            _ if word.text.is_empty() => word.start = Some(at),
+            Some(start) if start + word.text.len() == at => {}
+            _ => word.start = None,
+        }
+        word.text.push_str(text);
+        self.at += text.len();
+    }
+
+    fn take(&mut self, c: char) {
+        self.take_text(c.encode_utf8(&mut [0; 4]));
+    }
+
+    /// A whole `${{ }}`; one that is never closed is the matter of whoever reads expressions.
+    fn expression(&mut self) {
+        let rest = &self.line[self.at..];
+        let (mut quote, mut i) = (None, OPEN.len());
+        // Bytes will do: everything looked for is ASCII, and no part of a longer character is.
+        let end = loop {
+            let Some(byte) = rest.as_bytes().get(i).copied() else { break rest.len() };
+            match quote {
+                Some(_) if byte == b'\\' => i += 1,
+                Some(open) if byte == open => quote = None,
+                None if matches!(byte, b'\'' | b'"') => quote = Some(byte),
+                None if rest.as_bytes()[i..].starts_with(CLOSE.as_bytes()) => break i + CLOSE.len(),
+                _ => {}
+            }
+            i += 1;
+        };
+        let hole = rest[..end].to_owned();
+        self.take_text(&hole);
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<(), (CommandError, Span)> {
+        let open = self.at;
+        self.begun();
+        self.at += 1;
+        loop {
+            match self.peek() {
+                None => return Err((CommandError::Unclosed, Span::new(open, open + 1))),
+                Some(c) if c == quote => break,
+                Some(_) if self.line[self.at..].starts_with(OPEN) => self.expression(),
+                Some('\\') if quote == '"' => self.escaped_in_quotes(),
+                Some('`') if quote == '"' => {
+                    return Err((CommandError::Shell, Span::new(self.at, self.at + 1)));
+                }
+                Some('$') if quote == '"' && self.is_variable() => {
+                    return Err((CommandError::Shell, self.variable()));
+                }
+                Some(c) => self.take(c),
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Outside of quotes, a backslash makes any character plain.
+    fn escaped(&mut self) -> Result<(), (CommandError, Span)> {
+        self.begun();
+        self.at += 1;
+        match self.peek() {
+            Some(c) => self.take(c),
+            None => return Err((CommandError::Unclosed, Span::new(self.at - 1, self.at))),
+        }
+        Ok(())
+    }
+
+    /// Between double quotes, only those that mean something there.
+    fn escaped_in_quotes(&mut self) {
+        let next = self.line[self.at + 1..].chars().next();
+        if matches!(next, Some('"' | '\\' | '$' | '`')) {
+            self.at += 1;
+        }
+        match self.peek() {
+            Some(c) => self.take(c),
+            None => self.at = self.line.len(),
+        }
+    }
+
+    fn end(&mut self) {
+        let at = self.at;
+        self.words.extend(self.word.take().map(|mut word| {
+            word.span = Span::new(word.span.start as usize, at);
+            word
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(line: &str) -> Vec<String> {
+        split(line).unwrap_or_else(|error| panic!("{line}: {error:?}")).into_iter().map(|w| w.text).collect()
+    }
+
+    fn error(line: &str) -> (CommandError, &str) {
+        let (error, span) = split(line).expect_err(line);
+        (error, &line[span.start as usize..span.end as usize])
+    }
+
+    #[test]
+    fn a_line_is_split_as_a_shell_would() {
+        assert_eq!(texts("a  b\tc"), ["a", "b", "c"]);
+        assert_eq!(
+            texts(r#"say 'it is' "a \"day\"" x\ y '' a'b'"c""#),
+            ["say", "it is", "a \"day\"", "x y", "", "abc"]
+        );
+        assert_eq!(texts("echo '$HOME | x' \"a & b\""), ["echo", "$HOME | x", "a & b"]);
+        assert_eq!(texts("echo 5$ $5"), ["echo", "5$", "$5"]);
+    }
+
+    #[test]
+    fn an_expression_is_never_split() {
+        assert_eq!(texts("a ${{ run.id }} b"), ["a", "${{ run.id }}", "b"]);
+        assert_eq!(
+            texts("a --x=${{ contains('a }} b', \"c\") }}!"),
+            ["a", "--x=${{ contains('a }} b', \"c\") }}!"]
+        );
+        assert_eq!(texts("a '${{ run.id }} x'"), ["a", "${{ run.id }} x"]);
+        assert_eq!(texts("a ${{ open"), ["a", "${{ open"]);
+    }
+
+    #[test]
+    fn words_know_where_they_stand() {
+        let words = split("ab 'c d' e\\ f g'h'").expect("it is a command");
+        let starts: Vec<_> = words.iter().map(|word| word.start).collect();
+        assert_eq!(starts, [Some(0), Some(4), None, None]);
+    }
+
+    #[test]
+    fn what_needs_a_shell_is_refused() {
+        assert_eq!(error("a | b"), (CommandError::Shell, "|"));
+        assert_eq!(error("a $HOME/x"), (CommandError::Shell, "$HOME"));
+        assert_eq!(error("a \"$(b)\""), (CommandError::Shell, "$("));
+        assert_eq!(error("a 'b"), (CommandError::Unclosed, "'"));
+        assert_eq!(error("a \\"), (CommandError::Unclosed, "\\"));
+        assert_eq!(error("  ").0, CommandError::Empty);
+        assert_eq!(error("'' a").0, CommandError::Empty);
+    }
+
+    #[test]
+    fn a_value_is_never_a_program() {
+        assert_eq!(error("${{ env.TOOL }} x"), (CommandError::Program, "${{ env.TOOL }}"));
+        assert_eq!(error("bin/${{ env.TOOL }}").0, CommandError::Program);
+        assert_eq!(error("bash -ec 'echo ${{ run.id }}'"), (CommandError::Script, "'echo ${{ run.id }}'"));
+        assert_eq!(texts("sh -c 'echo \"$1\"' x ${{ run.id }}").len(), 5);
+    }
+}

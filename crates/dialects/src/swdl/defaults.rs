@@ -1,0 +1,115 @@
+//! What SWDL means where a source says nothing, and its closed sets of words.
+
+use skein_core::{
+    ir::{ErrorClass, GateTimeout, HookWhen},
+    time::Millis,
+};
+
+pub(super) const VERSION: &str = "1.0.0";
+pub(super) const TIMEOUT: Millis = Millis::hours(2);
+pub(super) const STAGE_TIMEOUT: Millis = Millis::minutes(30);
+pub(super) const GATE_TIMEOUT: Millis = Millis::hours(24);
+/// A summary is one short answer.
+pub(super) const SUMMARY_TIMEOUT: Millis = Millis::minutes(5);
+/// The model of an agent that has none of its own; only some agent programs know it, so the host decides.
+pub(super) const MODEL: &str = "opus";
+
+pub(super) const MAX_ATTEMPTS: u32 = 2;
+pub(super) const INITIAL_INTERVAL: Millis = Millis::seconds(30);
+pub(super) const MAX_INTERVAL: Millis = Millis::minutes(5);
+/// In thousandths.
+pub(super) const BACKOFF_MULTIPLIER: u32 = 2_000;
+/// More would be the longest interval at once.
+pub(super) const MULTIPLIER_MOST: f64 = 1_000.0;
+/// Codes in one list of errors.
+pub(super) const ERRORS_MOST: usize = 100;
+/// An output that breaks its contract is asked for once more, whatever the policy allows beyond that.
+pub(super) const VALIDATION_ATTEMPTS: u32 = 2;
+
+pub(super) const INPUT_REQUIRED: bool = true;
+pub(super) const OUTPUT_REQUIRED: bool = true;
+pub(super) const PARAMETER_REQUIRED: bool = false;
+
+pub(super) const MEMORY_SCOPE: &str = "current";
+pub(super) const MEMORY_MIN_CONFIDENCE: f64 = 0.7;
+pub(super) const MEMORY_MAX_TOKENS: u32 = 2_000;
+pub(super) const MEMORY_CATEGORIES: &[&str] = &["decision", "constraint", "gotcha", "style_rule", "learning"];
+
+/// Failures that another attempt may cure, besides a broken contract.
+pub(super) const RETRIED: [ErrorClass; 7] = [
+    ErrorClass::Transient,
+    ErrorClass::RateLimit,
+    ErrorClass::Network,
+    ErrorClass::Service,
+    ErrorClass::AgentError,
+    ErrorClass::External,
+    ErrorClass::Timeout,
+];
+
+/// What a stage is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum StageType {
+    #[default]
+    Agent,
+    Gate,
+    FanOut,
+}
+
+pub(super) const STAGE_TYPES: &[(&str, StageType)] =
+    &[("agent", StageType::Agent), ("gate", StageType::Gate), ("fan_out", StageType::FanOut)];
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum OnFailure {
+    #[default]
+    Halt,
+    Continue,
+    SkipDependents,
+    Rollback,
+}
+
+/// What a stage may say.
+pub(super) const ON_FAILURE: &[(&str, OnFailure)] = &[
+    ("halt", OnFailure::Halt),
+    ("continue", OnFailure::Continue),
+    ("skip_dependents", OnFailure::SkipDependents),
+    ("rollback", OnFailure::Rollback),
+];
+
+/// What the workflow may say for all of them.
+pub(super) const ON_STAGE_FAILURE: &[(&str, OnFailure)] =
+    &[("halt", OnFailure::Halt), ("continue", OnFailure::Continue), ("rollback", OnFailure::Rollback)];
+
+pub(super) const GATE_KINDS: &[(&str, ())] = &[("manual_approval", ())];
+
+/// What a gate does when nobody decides in time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum OnTimeout {
+    #[default]
+    Halt,
+    Reject,
+    AutoApprove,
+}
+
+pub(super) const ON_TIMEOUT: &[(&str, OnTimeout)] =
+    &[("halt", OnTimeout::Halt), ("reject", OnTimeout::Reject), ("auto_approve", OnTimeout::AutoApprove)];
+
+impl OnTimeout {
+    pub fn lowered(self) -> GateTimeout {
+        match self {
+            OnTimeout::Halt => GateTimeout::Expire,
+            OnTimeout::Reject => GateTimeout::Reject,
+            OnTimeout::AutoApprove => GateTimeout::Approve,
+        }
+    }
+}
+
+/// How the outputs of a stage are told to those that follow; the first is the default.
+pub(super) const HANDOFF_FORMATS: &[(&str, &str)] =
+    &[("structured", "structured"), ("markdown", "markdown"), ("raw", "raw")];
+
+pub(super) const HOOKS: &[(&str, HookWhen)] =
+    &[("on_start", HookWhen::Start), ("on_complete", HookWhen::Success), ("on_failure", HookWhen::Failure)];
+
+/// What an artifact can be; the first is what does a stage.
+pub(super) const ARTIFACTS: &[&str] = &["agent", "skill", "mcp", "command"];
+pub(super) const CONTEXT_MODULE: &str = "ctx";

@@ -1,0 +1,145 @@
+//! From SWDL to the IR.
+
+mod asked;
+mod expressions;
+mod hooks;
+mod policy;
+mod schema;
+mod stage;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+use skein_core::{
+    ids::WorkflowId,
+    ir::{Context, Origin, Scope, Shape, Workflow},
+    plan::ProblemCode,
+};
+
+use self::{expressions::Expressions, hooks::Parts, stage::Stages};
+use super::{
+    agents, defaults, narrow, overrides,
+    syntax::{self, Does, Stage},
+    words::words,
+};
+use crate::{
+    code::Code,
+    detect::Dialect,
+    diagnostic::Sink,
+    lowering::{Lowered, Lowering},
+    places::{Places, Renames},
+    problem::{Stricter, Vocabulary},
+    project::Project,
+    read::Given,
+    yaml::Tree,
+};
+
+/// Where the plan's fields of a stage stand. A template of a fan-out has its fields under the same names.
+const STEP: Renames = &[
+    ("after", "depends_on"),
+    ("when", "condition"),
+    ("inputs.*.schema", "inputs.*.type"),
+    ("inputs.*", "inputs.*.source"),
+    ("instructions", "roles.primary.instructions"),
+    ("summary.instructions", "handoff.summary_prompt"),
+    ("policy.timeout", "error_policy.timeout"),
+    ("policy.retry.attempts", "error_policy.retry.max_attempts"),
+    ("policy.retry", "error_policy.retry"),
+    ("message", "gate.message"),
+    ("approvers", "gate.approvers"),
+    ("on_timeout", "gate.on_timeout"),
+    ("timeout", "gate.timeout"),
+    ("over", "fan_out.source"),
+    ("scope", "fan_out.stage_template"),
+];
+const WORKFLOW: Renames =
+    &[("inputs", "config.parameters"), ("timeout", "config.timeout"), ("env", "config.env")];
+const VOCABULARY: Vocabulary = &[("step", "stage")];
+/// A stage gives what it declares, and nothing else can be read of it.
+const STRICTER: Stricter = &[(ProblemCode::UndeclaredOutput, Code::ReadsUnknownOutput)];
+
+pub(crate) fn lower(mut tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
+    let before = overrides::apply(&mut tree, sink, project);
+    let mut lowering = Lowering { words: VOCABULARY, ..Lowering::new(sink, project) };
+    let (workflow, parts) = lower_workflow(&tree, before, &mut lowering)?;
+    let Lowering { steps, calls, .. } = lowering;
+    let mut places = Places::new(tree, WORKFLOW, STEP);
+    steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
+    parts.into_iter().for_each(|(field, (node, start))| places.part(field, node, start));
+    let (dialect, words) = (Dialect::Swdl, VOCABULARY);
+    Some(Lowered { dialect, workflow, places, words, stricter: STRICTER, calls })
+}
+
+/// Reads and lowers the document; `before` is its root without the project's overrides, where there are any.
+fn lower_workflow(
+    tree: &Tree,
+    before: Option<u32>,
+    lowering: &mut Lowering<'_>,
+) -> Option<(Workflow, Parts)> {
+    let source = syntax::Workflow::read(tree.root(), lowering.sink)?;
+    if let Some(before) = before {
+        // What is wrong there is wrong in the whole, too, or is no more.
+        let unheard = &mut Sink::new(Arc::clone(tree.source()));
+        let before = syntax::Workflow::read(tree.node(before), unheard);
+        before.iter().for_each(|before| narrow::check(before, &source, lowering.sink));
+    }
+    let stages = source.stages.as_ref()?;
+    let named = stages.iter().filter_map(named_agent);
+    agents::check(named, lowering.project, lowering.sink);
+
+    let mut expressions = Expressions::new(lowering, source.config.env.iter().map(|(name, _)| *name));
+    let env = source
+        .config
+        .env
+        .iter()
+        .filter_map(|(name, given)| expressions.variable(*given).map(|expr| ((*name).to_owned(), expr)));
+    let env = env.collect();
+    let (hooks, parts) = hooks::lower(&source.hooks, &mut expressions);
+    let steps = Stages { expressions: &mut expressions, source: &source }.all(stages);
+
+    let mut scope = Scope::new(Shape::Graph, steps);
+    scope.timeout = Some(source.config.timeout.unwrap_or(defaults::TIMEOUT));
+    let id = WorkflowId::new(source.about.id.unwrap_or("workflow")).ok()?;
+    let mut workflow = Workflow::new(id, scope);
+    workflow.name = source.about.name.map(str::to_owned);
+    workflow.version = Some(source.about.version.unwrap_or(defaults::VERSION).to_owned());
+    workflow.description = source.about.description.map(str::to_owned);
+    workflow.origin = Origin { dialect: Dialect::Swdl.as_str().to_owned() };
+    workflow.inputs = source.config.parameters.as_deref().map(schema::parameters).unwrap_or_default();
+    workflow.budget.clone_from(&source.skein.budget);
+    workflow.words = words();
+    workflow.env = env;
+    workflow.hooks = hooks;
+    workflow.context = context(&source);
+    workflow.labels = labels(&source);
+    Some((workflow, parts))
+}
+
+/// The agent of a stage, and where it is named.
+fn named_agent<'a>(stage: &Stage<'a>) -> Option<(Given<'a>, &'a str)> {
+    match &stage.does {
+        Does::Agent(asked) => asked.roles.agent,
+        Does::FanOut { template, .. } => template.as_ref().and_then(|(_, asked)| asked.roles.agent),
+        Does::Gate(_) | Does::Unclear => None,
+    }
+}
+
+fn context(source: &syntax::Workflow<'_>) -> Context {
+    Context {
+        directory: None,
+        modules: source.context.modules.iter().map(|module| (*module).to_owned()).collect(),
+        memory: source.context.memory.as_ref().map(|memory| asked::memory(&[memory])),
+    }
+}
+
+/// What is kept and not understood.
+fn labels(source: &syntax::Workflow<'_>) -> BTreeMap<String, Value> {
+    let mut labels = source.others.clone();
+    let about = &source.about;
+    labels.extend(about.author.map(|author| ("author".to_owned(), Value::from(author))));
+    if !about.tags.is_empty() {
+        labels.insert("tags".to_owned(), Value::from(about.tags.clone()));
+    }
+    labels.extend(about.ui.map(|ui| ("ui".to_owned(), ui.node.json())));
+    labels
+}

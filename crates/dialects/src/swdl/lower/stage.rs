@@ -1,0 +1,209 @@
+//! Each stage as a step: an agent's work, a gate, or an each with one step inside.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use skein_core::{
+    expr::{Expr, swdl::Scope},
+    ids::StepId,
+    ir::{self, Approver, Each, Gate, Kind, Per, Shape, Step, StepPolicy, Work, Worker},
+    limits,
+};
+
+use super::{
+    expressions::Expressions,
+    policy::{Chosen, retry},
+    schema,
+};
+use crate::{
+    code::Code,
+    common::on_interrupted,
+    diagnostic::Diagnostic,
+    project::Sort,
+    read::Given,
+    swdl::{
+        defaults::{self, OnFailure},
+        syntax::{Asked, Does, GateDef, Stage, StagePolicy, Workflow},
+    },
+    yaml::Node,
+};
+
+pub(super) struct Stages<'e, 'a, 'l> {
+    pub expressions: &'e mut Expressions<'a, 'l>,
+    pub source: &'e Workflow<'a>,
+}
+
+impl<'a> Stages<'_, 'a, '_> {
+    pub fn all(&mut self, stages: &[Stage<'a>]) -> Vec<Step> {
+        let roles: BTreeSet<String> =
+            self.expressions.lowering.project.names(Sort::Role).into_iter().collect();
+        self.warn_of_conditions(stages);
+        stages.iter().map(|stage| self.stage(stage, &roles)).collect()
+    }
+
+    fn stage(&mut self, stage: &Stage<'a>, roles: &BTreeSet<String>) -> Step {
+        self.expressions.lowering.step_item(&stage.id, stage.node, "id");
+        let chosen = Chosen::of(&stage.policy, self.source);
+        self.refuse_rollback(chosen);
+        let mut step = match &stage.does {
+            Does::Agent(asked) => self.agent(stage, asked, chosen),
+            Does::Gate(gate) => self.gate(stage, gate, chosen, roles),
+            Does::FanOut { source, template } => self.fan_out(stage, *source, template.as_ref(), chosen),
+            Does::Unclear => Step::new(stage.id.clone(), Kind::Work(Box::new(nobody()))),
+        };
+        step.name = stage.name.map(str::to_owned);
+        step.description = stage.description.map(str::to_owned);
+        step.after.clone_from(&stage.depends_on);
+        step.when = stage.condition.and_then(|given| self.expressions.condition(given));
+        step.labels.extend(stage.ui.map(|ui| ("ui".to_owned(), ui.node.json())));
+        stage.skein.clone().over(&self.source.skein).apply(&mut step);
+        step
+    }
+
+    /// A gate that is not asked stays shut, unlike a stage that is not needed.
+    fn warn_of_conditions(&mut self, stages: &[Stage<'a>]) {
+        let waited_for: BTreeSet<&StepId> = stages.iter().flat_map(|stage| &stage.depends_on).collect();
+        for stage in stages.iter().filter(|stage| waited_for.contains(&stage.id)) {
+            let (Does::Gate(_), Some(condition)) = (&stage.does, stage.condition) else { continue };
+            let message = format!("if its condition is false, what waits for `{}` is skipped", stage.id);
+            let (source, span) = (condition.node.source(), condition.node.mark());
+            let diagnostic = Diagnostic::new(Code::ConditionalGate, source, span, message);
+            let hint = "nobody approved it, so nothing that needs the approval may start";
+            self.expressions.lowering.push(diagnostic.hint(hint));
+        }
+    }
+
+    fn agent(&mut self, stage: &Stage<'a>, asked: &Asked<'a>, chosen: Chosen<'a>) -> Step {
+        let mut step = self.asked(&stage.id, asked, Scope::Stage);
+        step.policy = self.work_policy(&step.kind, &[&stage.policy]);
+        step.policy.effects = chosen.effects();
+        step
+    }
+
+    /// How work is tried, by the first of these that says something.
+    fn work_policy(&self, kind: &Kind, policies: &[&StagePolicy<'a>]) -> StepPolicy {
+        let timeout = policies.first().and_then(|policy| policy.timeout).map(|(_, timeout)| timeout);
+        let own = policies.iter().filter_map(|policy| policy.retry.as_ref()).map(|(_, retry)| retry);
+        let sources: Vec<_> = own.chain([&self.source.policy.default_retry]).collect();
+        let retry = retry(&sources);
+        StepPolicy {
+            timeout: Some(timeout.unwrap_or(defaults::STAGE_TIMEOUT)),
+            on_interrupted: on_interrupted(kind, &retry),
+            retry,
+            ..StepPolicy::default()
+        }
+    }
+
+    fn gate(
+        &mut self,
+        stage: &Stage<'a>,
+        gate: &GateDef<'a>,
+        chosen: Chosen<'a>,
+        roles: &BTreeSet<String>,
+    ) -> Step {
+        self.warn_of_gate(stage, gate);
+        let message = gate.message.and_then(|given| self.expressions.text(given, Scope::Stage));
+        let name = stage.name.unwrap_or(stage.id.as_str());
+        let message = message.or_else(|| Expr::literal(name).ok());
+        let approver = |name: &&str| match roles.contains(*name) {
+            true => Approver::Role((*name).to_owned()),
+            false => Approver::User((*name).to_owned()),
+        };
+        let timeout = gate.timeout.or(stage.policy.timeout.map(|(_, timeout)| timeout));
+        let kind = message.map(|message| {
+            Kind::Gate(Gate {
+                message,
+                shows: Vec::new(),
+                approvers: gate.approvers.iter().map(approver).collect(),
+                timeout: Some(timeout.unwrap_or(defaults::GATE_TIMEOUT)),
+                on_timeout: gate.on_timeout.lowered(),
+                on_approve: None,
+                on_reject: None,
+            })
+        });
+        // A name is always short enough to be a message.
+        let kind = kind.unwrap_or_else(|| Kind::Work(Box::new(nobody())));
+        let mut step = Step::new(stage.id.clone(), kind);
+        step.outputs = schema::decision();
+        step.policy.effects = chosen.gate_effects();
+        step
+    }
+
+    /// What an error policy says and a gate has no use for.
+    fn warn_of_gate(&mut self, stage: &Stage<'a>, gate: &GateDef<'a>) {
+        let retry = stage.policy.retry.as_ref().map(|(given, _)| *given);
+        let timeout = stage.policy.timeout.map(|(given, _)| given).filter(|_| gate.timeout.is_some());
+        let ignored = [(retry, "a gate is asked once"), (timeout, "the gate has a `timeout` of its own")];
+        for (given, why) in ignored.into_iter().filter_map(|(given, why)| given.map(|given| (given, why))) {
+            let message = format!("`{}` changes nothing: {why}", given.name);
+            let (source, span) = (given.node.source(), given.node.mark());
+            self.expressions.lowering.push(Diagnostic::new(Code::IgnoredField, source, span, message));
+        }
+    }
+
+    fn fan_out(
+        &mut self,
+        stage: &Stage<'a>,
+        source: Option<Given<'a>>,
+        template: Option<&(Node<'a>, Box<Asked<'a>>)>,
+        chosen: Chosen<'a>,
+    ) -> Step {
+        let over = source.and_then(|given| self.expressions.value(given, Scope::Stage));
+        let (Some(over), Some((node, asked))) = (over, template) else {
+            return Step::new(stage.id.clone(), Kind::Work(Box::new(nobody())));
+        };
+        let item = self.item(stage, *node, asked);
+        let each = Each {
+            over,
+            parallelism: Some(limits::PARALLELISM_DEFAULT),
+            errors: ir::EachErrors::default(),
+            scope: Arc::new(of_one(item)),
+        };
+        let mut step = Step::new(stage.id.clone(), Kind::Each(each));
+        step.outputs = schema::list(schema::outputs(asked.outputs.as_deref()));
+        step.policy.effects = chosen.effects();
+        // The time of one item has a default; how many there are nobody knows.
+        step.policy.timeout = stage.policy.timeout.map(|(_, timeout)| timeout);
+        step.policy.timeout_per = Per::Step;
+        step
+    }
+
+    /// What is done for each item. Its name has a dot, which no stage's can have.
+    fn item(&mut self, stage: &Stage<'a>, node: Node<'a>, asked: &Asked<'a>) -> Step {
+        let id = StepId::new(format!("{}.item", stage.id)).unwrap_or_else(|_| stage.id.clone());
+        self.expressions.lowering.steps.push((id.clone(), node.mark(), node.number()));
+        let mut step = self.asked(&id, asked, Scope::FanOut);
+        step.name = stage.name.map(str::to_owned);
+        // The stage's own time is for all of its items.
+        let retried = StagePolicy { retry: stage.policy.retry.clone(), ..StagePolicy::default() };
+        step.policy = self.work_policy(&step.kind, &[&asked.policy, &retried]);
+        let mut skein = stage.skein.clone().over(&self.source.skein);
+        // The stage's budget is for all of them, too.
+        skein.budget = None;
+        skein.apply(&mut step);
+        step
+    }
+
+    /// Nothing in this format says how a stage is taken back.
+    fn refuse_rollback(&mut self, chosen: Chosen<'a>) {
+        let Some(given) = chosen.given.filter(|_| chosen.word == OnFailure::Rollback) else { return };
+        let message = "`rollback` has nothing to take back: no stage declares a compensation";
+        let (source, span) = (given.node.source(), given.node.mark());
+        let diagnostic = Diagnostic::new(Code::BadUndo, source, span, message);
+        let hint = "write `halt`; a format that can undo steps is AIP-15";
+        self.expressions.lowering.push(diagnostic.hint(hint).fix(given.span(), "halt"));
+    }
+}
+
+/// A scope that gives what its only step gives.
+fn of_one(step: Step) -> ir::Scope {
+    let result = Expr::step(step.id.as_str(), Vec::<String>::new());
+    let mut scope = ir::Scope::new(Shape::Graph, vec![step]);
+    scope.result = Some(result);
+    scope
+}
+
+/// Stands for work about which something has been reported.
+fn nobody() -> Work {
+    let text = String::new();
+    Work::new(Worker::Script { text, capabilities: Vec::new() })
+}

@@ -1,0 +1,152 @@
+//! The project's overrides: a file beside the workflow that replaces values of it. Owns which may be replaced and puts
+//! them over the tree; each value keeps its own file, so that what is said about one points there.
+
+use std::collections::BTreeMap;
+
+use skein_core::{closest::closest, expr::Span};
+
+use crate::{
+    check::too_large,
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    project::Project,
+    read::Fields,
+    yaml::{Field, Node, Tree, parse},
+};
+
+/// What of a stage decides how it fits with the others.
+const PROTECTED: &[&str] = &["id", "depends_on", "type"];
+
+/// Puts the project's overrides over a workflow. Gives the number of its root before; none if nothing was replaced.
+pub(super) fn apply(tree: &mut Tree, sink: &mut Sink, project: &dyn Project) -> Option<u32> {
+    let source = project.overrides()?;
+    let id = tree.root().get("workflow")?.get("id")?.raw()?.to_owned();
+    let mut own = Sink::new(source);
+    let over = read(&mut own);
+    let found = over.as_ref().and_then(|over| find(over, &id, &mut own));
+    let allowed = found.and_then(|found| check(found, tree.root(), &mut own).then_some(found.number()));
+    sink.extend(own.finish());
+    let (over, number) = (over?, allowed?);
+    // Numbers of the other tree count from where it is taken in.
+    let root = over.root().number();
+    let offset = tree.adopt(over) - root;
+    let base = tree.root().number();
+    let merged = tree.merged_with(base, number + offset, &|tree, key, list, over| {
+        (key == "stages").then(|| stages(tree, list, over))
+    });
+    Some(tree.set_root(merged))
+}
+
+/// Reads the file. One with nothing in it overrides nothing.
+fn read(sink: &mut Sink) -> Option<Tree> {
+    let source = sink.source.clone();
+    if let Some(diagnostic) = too_large(&source) {
+        let stop = diagnostic.is_error();
+        sink.push(diagnostic);
+        if stop {
+            return None;
+        }
+    }
+    let mut said = Sink::new(source.clone());
+    let tree = parse(Span::new(0, source.text.len()), &mut said);
+    sink.extend(said.finish().into_iter().filter(|diagnostic| diagnostic.code != Code::EmptySource));
+    tree
+}
+
+/// What the file has for a workflow.
+fn find<'a>(over: &'a Tree, id: &str, sink: &mut Sink) -> Option<Node<'a>> {
+    if over.root().is_null() {
+        return None;
+    }
+    let mut fields = Fields::of(over.root(), "a file of overrides", sink)?;
+    let given = fields.optional("overrides");
+    fields.finish(sink);
+    let given = given?;
+    if given.node.fields().is_none() {
+        sink.push(given.wrong("a mapping of overrides by the id of their workflow"));
+    }
+    given.node.get(id).filter(|node| !node.is_null())
+}
+
+/// Whether everything that is replaced may be.
+fn check(over: Node<'_>, root: Node<'_>, sink: &mut Sink) -> bool {
+    let Some(mut fields) = Fields::of(over, "an override", sink) else { return false };
+    let mut fine = true;
+    if let Some(field) = fields.field("workflow") {
+        fields.optional("workflow");
+        sink.push(protected(field, "the workflow's own block"));
+        fine = false;
+    }
+    let given = fields.optional("stages");
+    for name in ["context", "config", "error_policy"] {
+        fields.optional(name);
+    }
+    fine &= over.fields().into_iter().flatten().all(|field| fields.knows(field.key));
+    fields.finish(sink);
+    let Some(given) = given else { return fine };
+    let Some(stages) = given.node.fields() else {
+        sink.push(given.wrong("a mapping of stages by id"));
+        return false;
+    };
+    let known = by_id(root);
+    stages.fold(fine, |fine, stage| check_stage(stage, &known, sink) && fine)
+}
+
+/// The stages of a workflow. The first of each id counts.
+fn by_id<'a>(root: Node<'a>) -> BTreeMap<&'a str, u32> {
+    let mut known = BTreeMap::new();
+    for stage in root.get("stages").and_then(Node::items).into_iter().flatten() {
+        if let Some(id) = stage.get("id").and_then(Node::raw) {
+            known.entry(id).or_insert(stage.number());
+        }
+    }
+    known
+}
+
+fn check_stage(stage: Field<'_>, known: &BTreeMap<&str, u32>, sink: &mut Sink) -> bool {
+    let source = stage.value.source();
+    if !known.contains_key(stage.key) {
+        let message = format!("the workflow has no stage `{}`", stage.key);
+        let diagnostic = Diagnostic::new(Code::UnknownStep, source, stage.key_span, message);
+        sink.push(match closest(stage.key, known.keys().copied()) {
+            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix(stage.key_span, near),
+            None => diagnostic,
+        });
+        return false;
+    }
+    let Some(fields) = stage.value.fields() else {
+        let message =
+            format!("what replaces fields of `{}` is a mapping, found {}", stage.key, stage.value.describe());
+        sink.push(Diagnostic::new(Code::WrongType, source, stage.value.mark(), message));
+        return false;
+    };
+    let refused: Vec<Field<'_>> = fields.filter(|field| PROTECTED.contains(&field.key)).collect();
+    for field in &refused {
+        sink.push(protected(*field, &format!("`{}` of a stage", field.key)));
+    }
+    refused.is_empty()
+}
+
+fn protected(field: Field<'_>, what: &str) -> Diagnostic {
+    let message = format!("an override cannot change {what}");
+    let diagnostic = Diagnostic::new(Code::Protected, field.value.source(), field.key_span, message);
+    diagnostic.hint("change the workflow itself")
+}
+
+/// A list of stages with a mapping of stages by id over it.
+fn stages(tree: &mut Tree, list: u32, over: u32) -> u32 {
+    let root = tree.root();
+    let known: BTreeMap<String, u32> =
+        by_id(root).into_iter().map(|(id, number)| (id.to_owned(), number)).collect();
+    let above = tree.node(over).fields().into_iter().flatten();
+    let above: Vec<(u32, u32)> =
+        above.filter_map(|field| Some((*known.get(field.key)?, field.value.number()))).collect();
+    let mut replaced = BTreeMap::new();
+    for (below, over) in above {
+        let merged = tree.merged(below, over);
+        replaced.insert(below, merged);
+    }
+    let items: Vec<u32> = tree.node(list).items().into_iter().flatten().map(Node::number).collect();
+    let items = items.into_iter().map(|item| replaced.get(&item).copied().unwrap_or(item)).collect();
+    tree.with_items(list, items)
+}

@@ -1,0 +1,105 @@
+//! What agents are told besides their instructions: context modules, and what is remembered.
+
+use skein_core::closest::closest;
+
+use super::plain;
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    read::{Fields, Given},
+    swdl::defaults::{CONTEXT_MODULE, MEMORY_CATEGORIES},
+};
+
+/// The `context` of the workflow or of a stage.
+#[derive(Debug, Default)]
+pub(in crate::swdl) struct StageContext<'a> {
+    pub modules: Vec<&'a str>,
+    pub memory: Option<MemoryDef<'a>>,
+}
+
+/// What a `memory` says; a stage's wins over the workflow's, field by field.
+#[derive(Debug, Clone, Default)]
+pub(in crate::swdl) struct MemoryDef<'a> {
+    pub project_scope: Option<&'a str>,
+    pub min_confidence: Option<f64>,
+    pub categories: Option<Vec<&'a str>>,
+    pub max_tokens: Option<u32>,
+}
+
+impl<'a> StageContext<'a> {
+    /// Reads a block; its list of modules has another name in the workflow than in a stage.
+    pub fn read(given: Given<'a>, modules: &'static str, sink: &mut Sink) -> StageContext<'a> {
+        let Some(mut fields) = Fields::of(given.node, "`context`", sink) else {
+            return StageContext::default();
+        };
+        let items = fields.optional(modules).and_then(|given| given.list(sink)).unwrap_or_default();
+        let context = StageContext {
+            modules: items.into_iter().filter_map(|item| read_module(item, sink)).collect(),
+            memory: fields.optional("memory").and_then(|given| MemoryDef::read(given, sink)),
+        };
+        fields.finish(sink);
+        context
+    }
+}
+
+/// A module by its reference, such as `ctx:rules`.
+fn read_module<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
+    let text = plain(Some(given), sink)?;
+    let name = text.strip_prefix(CONTEXT_MODULE).and_then(|rest| rest.strip_prefix(':'));
+    if name.is_some_and(|name| !name.is_empty()) {
+        return Some(text);
+    }
+    let message = format!("`{text}` is not a context module");
+    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
+    sink.push(match text.contains(':') {
+        true => diagnostic.hint(format!("modules are written `{CONTEXT_MODULE}:NAME`")),
+        false => diagnostic
+            .hint(format!("write `{CONTEXT_MODULE}:{text}`"))
+            .fix(given.span(), format!("\"{CONTEXT_MODULE}:{text}\"")),
+    });
+    None
+}
+
+impl<'a> MemoryDef<'a> {
+    fn read(given: Given<'a>, sink: &mut Sink) -> Option<MemoryDef<'a>> {
+        let mut fields = Fields::of(given.node, "`memory`", sink)?;
+        let tokens = fields.optional("max_tokens");
+        let memory = MemoryDef {
+            project_scope: plain(fields.optional("project_scope"), sink),
+            min_confidence: fields.optional("min_confidence").and_then(|given| read_confidence(given, sink)),
+            categories: fields.optional("categories").map(|given| read_categories(given, sink)),
+            max_tokens: tokens.and_then(|given| given.whole(1..=u32::MAX, sink)).map(|tokens| tokens.value),
+        };
+        fields.finish(sink);
+        Some(memory)
+    }
+}
+
+fn read_confidence(given: Given<'_>, sink: &mut Sink) -> Option<f64> {
+    let value = given.number(sink)?.value;
+    if !(0.0..=1.0).contains(&value) {
+        let message = format!("`{}` is from 0 to 1, not {value}", given.name);
+        sink.push(Diagnostic::new(Code::BadNumber, given.node.source(), given.node.mark(), message));
+        return None;
+    }
+    Some(value)
+}
+
+/// Sorts of memories. One that nothing has is only useless.
+fn read_categories<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<&'a str> {
+    let mut categories = Vec::new();
+    for item in given.list(sink).unwrap_or_default() {
+        let Some(name) = plain(Some(item), sink) else { continue };
+        if !MEMORY_CATEGORIES.contains(&name) {
+            let message = format!("no memory is a `{name}`, so this finds none");
+            let diagnostic =
+                Diagnostic::new(Code::IgnoredField, item.node.source(), item.node.mark(), message);
+            sink.push(match closest(name, MEMORY_CATEGORIES.iter().copied()) {
+                Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix(item.span(), near),
+                None => diagnostic.hint(format!("categories are {}", MEMORY_CATEGORIES.join(", "))),
+            });
+        }
+        categories.push(name);
+    }
+    categories
+}

@@ -1,0 +1,34 @@
+//! SWDL's words for each status.
+
+use skein_core::ir::{RunStatus, StepStatus, Words};
+
+pub(super) fn words() -> Words {
+    let run = RunStatus::ALL.iter().map(|status| (*status, run_word(*status).to_owned()));
+    let step = StepStatus::ALL.iter().map(|status| (*status, step_word(*status).to_owned()));
+    Words { run: run.collect(), step: step.collect(), skipped_by_own_failure: None }
+}
+
+fn run_word(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Queued => "pending",
+        RunStatus::Running => "running",
+        RunStatus::Waiting => "waiting_for_approval",
+        RunStatus::Undoing => "rolling_back",
+        RunStatus::Succeeded => "success",
+        RunStatus::Failed | RunStatus::TimedOut | RunStatus::Undone | RunStatus::UndoFailed => "failed",
+        RunStatus::Cancelled => "cancelled",
+    }
+}
+
+fn step_word(status: StepStatus) -> &'static str {
+    match status {
+        StepStatus::Pending | StepStatus::Ready => "pending",
+        StepStatus::Running | StepStatus::Checking => "running",
+        StepStatus::Waiting => "waiting_for_approval",
+        StepStatus::Succeeded | StepStatus::Undone => "success",
+        StepStatus::Failed | StepStatus::Incomplete => "failed",
+        StepStatus::TimedOut => "timed_out",
+        StepStatus::Skipped => "skipped",
+        StepStatus::Cancelled => "cancelled",
+    }
+}

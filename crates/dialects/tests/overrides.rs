@@ -1,0 +1,131 @@
+//! Whatever a file of overrides says: what is accepted allows no more than the workflow does by itself.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use skein_core::{
+    ir::{Approver, Gate, GateTimeout, Kind, Worker, Workflow},
+    time::Millis,
+};
+use skein_dialects::{NotFound, Project, Reference, Source, check};
+
+struct Overrides(String);
+
+impl Project for Overrides {
+    fn workflow(&self, _: &Source, _: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+        Err(NotFound { why: "there are no others".to_owned(), known: Vec::new() })
+    }
+
+    fn overrides(&self) -> Option<Arc<Source>> {
+        Some(Source::new("overrides.yaml", self.0.as_str()))
+    }
+}
+
+/// What a workflow allows, as far as it can be counted.
+#[derive(Debug, PartialEq)]
+struct Allows {
+    tools: BTreeSet<String>,
+    secrets: BTreeSet<String>,
+    network: bool,
+    /// None: anyone.
+    approvers: Option<BTreeSet<Approver>>,
+    opens_by_itself: bool,
+    waits: Millis,
+}
+
+impl Allows {
+    fn of(workflow: &Workflow) -> Allows {
+        let mut gate = None;
+        let mut work = None;
+        for step in &workflow.scope.steps {
+            match &step.kind {
+                Kind::Gate(found) => gate = Some(found),
+                Kind::Work(found) => work = Some(found),
+                _ => {}
+            }
+        }
+        let (gate, work) = (gate.expect("there is a gate"), work.expect("there is work"));
+        let Worker::Agent { tools, .. } = &work.worker else { panic!("an agent does it") };
+        let Gate { approvers, on_timeout, timeout, .. } = gate;
+        Allows {
+            tools: tools.iter().cloned().collect(),
+            secrets: work.isolation.secrets.iter().cloned().collect(),
+            network: !work.isolation.no_network,
+            approvers: (!approvers.is_empty()).then(|| approvers.iter().cloned().collect()),
+            opens_by_itself: *on_timeout == GateTimeout::Approve,
+            waits: timeout.expect("a gate has a timeout"),
+        }
+    }
+
+    fn is_within(&self, all: &Allows) -> bool {
+        let approvers = match (&self.approvers, &all.approvers) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(some), Some(all)) => some.is_subset(all),
+        };
+        let waits = match self.opens_by_itself {
+            true => self.waits >= all.waits,
+            false => self.waits <= all.waits,
+        };
+        self.tools.is_subset(&all.tools)
+            && self.secrets.is_subset(&all.secrets)
+            && (all.network || !self.network)
+            && approvers
+            && (all.opens_by_itself || !self.opens_by_itself)
+            && waits
+    }
+}
+
+const TOOLS: &[&str] = &["null", "[]", r#"["skill:a"]"#, r#"["skill:a", "skill:b"]"#, r#"["skill:c"]"#];
+const APPROVERS: &[&str] = &["null", "[]", "[ada]", "[ada, bob]", "[carol]"];
+const ON_TIMEOUT: &[&str] = &["halt", "reject", "auto_approve"];
+const TIMEOUTS: &[&str] = &["30m", "1h", "2h"];
+const X_SKEIN: &[&str] = &["{}", "{network: none, secrets: []}", r#"{network: "on", secrets: [A, B]}"#];
+
+fn workflow(tools: &str, approvers: &str, on_timeout: &str, x_skein: &str) -> String {
+    format!(
+        "workflow: {{id: w, name: W}}\nstages:\n  - id: work\n    name: Work\n    roles: {{primary: \"agent:a\", \
+         tools: {tools}}}\n    x-skein: {x_skein}\n  - id: gate\n    name: Gate\n    type: gate\n    gate: \
+         {{approvers: {approvers}, timeout: 1h, on_timeout: {on_timeout}}}\n"
+    )
+}
+
+#[test]
+fn what_is_accepted_never_allows_more() {
+    let (mut accepted, mut refused) = (0, 0);
+    for base in [
+        workflow(TOOLS[3], APPROVERS[3], "halt", "{network: none, secrets: [A]}"),
+        workflow(TOOLS[1], APPROVERS[1], "auto_approve", "{}"),
+    ] {
+        let alone = check(Source::new("w.yaml", base.as_str()), &());
+        let before = Allows::of(alone.workflow.as_deref().expect("it is read"));
+        let places = [TOOLS, APPROVERS, ON_TIMEOUT, TIMEOUTS, X_SKEIN];
+        for number in 0..places.iter().map(|words| words.len()).product() {
+            let mut rest: usize = number;
+            let [tools, approvers, on_timeout, timeout, x_skein] = places.map(|words| {
+                let word = words[rest % words.len()];
+                rest /= words.len();
+                word
+            });
+            let overrides = format!(
+                "overrides:\n  w:\n    stages:\n      work: {{roles: {{tools: {tools}}}, x-skein: {x_skein}}}\n      \
+                 gate: {{gate: {{approvers: {approvers}, timeout: {timeout}, on_timeout: {on_timeout}}}}}\n"
+            );
+            let report = check(Source::new("w.yaml", base.as_str()), &Overrides(overrides.clone()));
+            let after = Allows::of(report.workflow.as_deref().expect("it is read"));
+            assert_eq!(report.is_valid(), after.is_within(&before), "{overrides}\n{before:?}\n{after:?}");
+            *if report.is_valid() { &mut accepted } else { &mut refused } += 1;
+        }
+    }
+    assert!(accepted > 20 && refused > 20, "{accepted} accepted, {refused} refused");
+}
+
+#[test]
+fn where_there_are_none_nothing_changes() {
+    let text = workflow(TOOLS[3], APPROVERS[3], "halt", "{}");
+    let alone = check(Source::new("w.yaml", text.as_str()), &());
+    for overrides in ["", "# nothing\n", "null\n", "overrides:\n", "overrides: {}\n", "overrides: {w: }\n"] {
+        let report = check(Source::new("w.yaml", text.as_str()), &Overrides(overrides.to_owned()));
+        assert!(report.is_valid(), "{overrides}");
+        assert_eq!(report.workflow, alone.workflow, "{overrides}");
+    }
+}
