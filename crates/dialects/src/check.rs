@@ -10,7 +10,7 @@ use skein_core::{
 };
 
 use crate::{
-    agentcore,
+    agentcore, aip15,
     code::Code,
     detect::{Dialect, detect},
     diagnostic::{Diagnostic, Sink},
@@ -68,7 +68,8 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     let dialect = detected.dialect;
     let lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
-        Dialect::Aip15 | Dialect::Ioa | Dialect::Swdl => None,
+        Dialect::Aip15 => aip15::lower(detected.tree, sink, project),
+        Dialect::Ioa | Dialect::Swdl => None,
     };
     (Some(dialect), lowered)
 }

@@ -6,6 +6,7 @@
 //! reads a file, a clock or the environment: other files are asked of a [`Project`].
 
 mod agentcore;
+mod aip15;
 mod check;
 mod code;
 mod common;

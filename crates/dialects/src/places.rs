@@ -9,7 +9,8 @@ use skein_core::{expr::Span, ids::StepId, plan::At};
 
 use crate::yaml::{Node, Tree};
 
-/// How the fields of the IR are called in a format, longest first where one begins like another.
+/// How the fields of the IR are called in a format, longest first where one begins like another. Where one has several
+/// names, the first that is there is meant.
 pub type Renames = &'static [(&'static str, &'static str)];
 
 /// Where things of one workflow stand.
@@ -20,11 +21,13 @@ pub struct Places {
     step: Renames,
     /// The place to show for a step, and its node.
     steps: BTreeMap<StepId, (Span, u32)>,
+    /// The steps in which the undo of others is written.
+    undos: BTreeMap<StepId, StepId>,
 }
 
 impl Places {
     pub fn new(tree: Tree, workflow: Renames, step: Renames) -> Places {
-        Places { tree, workflow, step, steps: BTreeMap::new() }
+        Places { tree, workflow, step, steps: BTreeMap::new(), undos: BTreeMap::new() }
     }
 
     /// Says where a step stands. The first place of a name is kept.
@@ -32,16 +35,37 @@ impl Places {
         self.steps.entry(id).or_insert((head, node));
     }
 
+    /// Says that the undo of a step is a step of its own in the source.
+    pub fn undo(&mut self, step: StepId, undo: StepId) {
+        self.undos.insert(step, undo);
+    }
+
     pub fn locate(&self, at: &At) -> Span {
-        let (head, node, renames) = match at.step.as_ref().and_then(|id| self.steps.get(id)) {
+        let (step, field) = self.written_in(at);
+        let (head, node, renames) = match step.and_then(|id| self.steps.get(id)) {
             Some((head, node)) => (*head, self.tree.node(*node), self.step),
             None => (self.top(), self.tree.root(), self.workflow),
         };
-        let path = renamed(&at.field, renames);
-        let Some((found, whole)) = walk(node, &path) else { return head };
+        let mut found: Option<(Node<'_>, bool)> = None;
+        for path in renamed(field, renames) {
+            found = match (found, walk(node, &path)) {
+                (Some((_, true)), _) | (Some(_), None | Some((_, false))) => found,
+                (_, walked) => walked,
+            };
+        }
+        let Some((found, whole)) = found else { return head };
         match at.span {
             Some(span) if whole => found.within(span),
             _ => found.mark(),
+        }
+    }
+
+    /// The step in which a field is written, and the field there.
+    fn written_in<'a>(&'a self, at: &'a At) -> (Option<&'a StepId>, &'a str) {
+        let undo = at.step.as_ref().and_then(|step| self.undos.get(step));
+        match undo.zip(at.field.strip_prefix("undo.")) {
+            Some((undo, field)) => (Some(undo), field),
+            None => (at.step.as_ref(), &at.field),
         }
     }
 
@@ -52,11 +76,17 @@ impl Places {
     }
 }
 
-fn renamed(field: &str, renames: Renames) -> String {
-    let matches =
-        |from: &str| field.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
-    let found = renames.iter().find_map(|(from, to)| matches(from).map(|rest| format!("{to}{rest}")));
-    found.unwrap_or_else(|| field.to_owned())
+/// The names that a field may have in the source.
+fn renamed<'a>(field: &'a str, renames: Renames) -> impl Iterator<Item = String> + 'a {
+    let matches = move |from: &str| {
+        field.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    let found = renames.iter().filter_map(move |(from, to)| Some((*from, *to, matches(from)?)));
+    // The longest comes first, and the shorter ones are about something else.
+    let first = found.clone().next().map(|(from, ..)| from);
+    let same = found.filter(move |(from, ..)| Some(*from) == first);
+    let own = first.is_none().then(|| field.to_owned());
+    same.map(|(_, to, rest)| format!("{to}{rest}")).chain(own)
 }
 
 /// The node at a path such as `a.b[2]`, or the nearest above it; and whether the whole path was there. None if not

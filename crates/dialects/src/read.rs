@@ -5,7 +5,7 @@
 
 use std::{fmt, ops::RangeInclusive};
 
-use skein_core::{closest::closest, expr::Span, ids::IdError, time::Millis};
+use skein_core::{closest::closest, expr::Span, ids::IdError, limits, time::Millis};
 
 use crate::{
     code::Code,
@@ -42,6 +42,8 @@ pub struct Fields<'a> {
     asked: Vec<&'static str>,
     /// What is required and not there; reported at the end, because it may only be misspelt.
     missing: Vec<&'static str>,
+    /// Fields of the past, about which something else is said.
+    retired: Vec<&'static str>,
 }
 
 /// One field that was given.
@@ -59,7 +61,7 @@ impl<'a> Fields<'a> {
             sink.push(Diagnostic::new(Code::WrongType, node.source(), node.mark(), message));
             return None;
         }
-        Some(Fields { what, node, head: node.mark(), asked: Vec::new(), missing: Vec::new() })
+        Some(Fields { what, node, head: node.mark(), asked: Vec::new(), missing: Vec::new(), retired: Vec::new() })
     }
 
     /// The same, said to be missing fields at the key under which it stands.
@@ -97,9 +99,20 @@ impl<'a> Fields<'a> {
         given
     }
 
+    /// Lets fields be there that are not looked at.
+    pub fn allow(&mut self, names: &[&'static str]) {
+        self.asked.extend(names);
+    }
+
     /// The field by its name, with the place of that name.
     pub fn field(&self, name: &str) -> Option<Field<'a>> {
         self.node.field(name)
+    }
+
+    /// A field that there once was, if it is there. It is never named to anyone who did not write it.
+    pub fn retired(&mut self, name: &'static str) -> Option<Field<'a>> {
+        self.retired.push(name);
+        self.field(name)
     }
 
     /// Refuses every field that was not asked for.
@@ -114,7 +127,7 @@ impl<'a> Fields<'a> {
 
     fn unknown(mut self, sink: &mut Sink, code: Code) {
         for field in self.node.fields().into_iter().flatten() {
-            if self.asked.contains(&field.key) {
+            if self.asked.contains(&field.key) || self.retired.contains(&field.key) {
                 continue;
             }
             let message = format!("{} has no field `{}`", self.what, field.key);
@@ -200,32 +213,52 @@ impl<'a> Given<'a> {
 
     /// A whole number within a range.
     pub fn whole(self, range: RangeInclusive<u32>, sink: &mut Sink) -> Option<Spanned<u32>> {
-        let (least, most) = (*range.start(), *range.end());
+        let number = self.integer(u64::from(*range.start())..=u64::from(*range.end()), None, sink)?;
+        u32::try_from(number.value).ok().map(|value| Spanned::new(value, number.span))
+    }
+
+    /// A length of time as a whole number of milliseconds, at least so many.
+    pub fn millis(self, least: u64, sink: &mut Sink) -> Option<Spanned<Millis>> {
+        let meant = self.node.raw().and_then(|raw| Units::All.parse(raw).ok());
+        self.integer(least..=limits::TIMEOUT, meant.map(|length| length.0), sink).map(|n| n.map(Millis))
+    }
+
+    /// A whole number; what was `meant`, where that is not one and can be told.
+    fn integer(
+        self,
+        range: RangeInclusive<u64>,
+        meant: Option<u64>,
+        sink: &mut Sink,
+    ) -> Option<Spanned<u64>> {
+        let raw = self.node.raw().unwrap_or_default();
         match self.node.scalar() {
-            Some(Scalar::Int(_)) if has_leading_zero(self.node.raw().unwrap_or_default()) => {
-                let message = format!("`{}` starts with a zero", self.node.raw().unwrap_or_default());
+            Some(Scalar::Int(_)) if has_leading_zero(raw) => {
+                let message = format!("`{raw}` starts with a zero");
                 let hint = "leave the zero out; an octal number is written `0o17`";
                 sink.push(self.error(Code::BadNumber, message).hint(hint));
                 None
             }
-            Some(Scalar::Int(value)) => match u32::try_from(value).ok().filter(|n| range.contains(n)) {
+            Some(Scalar::Int(value)) => match u64::try_from(value).ok().filter(|n| range.contains(n)) {
                 Some(value) => Some(Spanned::new(value, self.span())),
                 None => {
-                    let bounds = match (least, most) {
-                        (least, u32::MAX) => format!("at least {least}"),
-                        (least, most) => format!("from {least} to {most}"),
+                    let (least, most) = (range.start(), range.end());
+                    let bounds = match u64::from(u32::MAX) {
+                        huge if *most < huge => format!("from {least} to {most}"),
+                        huge if value > 0 && value.unsigned_abs() > huge => format!("at most {most}"),
+                        _ => format!("at least {least}"),
                     };
-                    sink.push(
-                        self.error(Code::BadNumber, format!("`{}` is {bounds}, not {value}", self.name)),
-                    );
+                    let message = format!("`{}` is {bounds}, not {value}", self.name);
+                    sink.push(self.error(Code::BadNumber, message));
                     None
                 }
             },
             _ => {
-                let plain = self.node.raw().map(|raw| raw.replace('_', ""));
+                let plain = meant.or_else(|| raw.replace('_', "").parse().ok());
                 let diagnostic = self.wrong("a whole number");
-                sink.push(match plain.filter(|plain| plain.parse::<u32>().is_ok()) {
-                    Some(plain) => diagnostic.hint(format!("write {plain}")).fix(self.span(), plain),
+                sink.push(match plain {
+                    Some(plain) => {
+                        diagnostic.hint(format!("write {plain}")).fix(self.span(), plain.to_string())
+                    }
                     None => diagnostic,
                 });
                 None

@@ -72,3 +72,13 @@ fn agentcore_accepted() {
 fn agentcore_refused() {
     run(Dialect::AgentCore, "refused", false);
 }
+
+#[test]
+fn aip15_accepted() {
+    run(Dialect::Aip15, "accepted", true);
+}
+
+#[test]
+fn aip15_refused() {
+    run(Dialect::Aip15, "refused", false);
+}

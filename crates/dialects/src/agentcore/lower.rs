@@ -158,7 +158,11 @@ impl Steps<'_, '_> {
                 *command_timeout = source.max_command_time;
             }
             _ => {
-                self.warn_ignored(step, &["max_steps", "max_command_time"], "a script has no turns to count")
+                self.lowering.warn_ignored(
+                    step.field.value,
+                    &["max_steps", "max_command_time"],
+                    "a script has no turns to count",
+                )
             }
         }
         let mut work = Work::new(worker);
@@ -188,22 +192,11 @@ impl Steps<'_, '_> {
         }
     }
 
-    fn warn_ignored(&mut self, step: &syntax::Step<'_>, names: &[&str], why: &str) {
-        for name in names {
-            if let Some(field) = step.field.value.field(name) {
-                let message = format!("`{name}` changes nothing: {why}");
-                let diagnostic =
-                    Diagnostic::new(Code::IgnoredField, field.value.source(), field.key_span, message);
-                self.lowering.push(diagnostic);
-            }
-        }
-    }
-
     fn check(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> Option<Check> {
         let Some(check) = &source.check else {
             let names = ["max_iterations", "on_iterations_exhausted", "convergence"];
             if step.field.value.get("completion_check").is_none() {
-                self.warn_ignored(step, &names, "there is no `completion_check`");
+                self.lowering.warn_ignored(step.field.value, &names, "there is no `completion_check`");
             }
             return None;
         };

@@ -6,9 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use skein_dialects::{NotFound, Project, Reference, Source};
+use skein_dialects::{NotFound, Project, Reference, Sort, Source};
 
-/// Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name.
+/// Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name. Names are
+/// in `_names`, a line for each, in a file for each sort.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -25,5 +26,10 @@ impl Project for Folder {
         };
         let missing = |_| NotFound { why: "the file is not there".to_owned(), known: Vec::new() };
         fs::read_to_string(self.0.join(&name)).map(|text| Source::new(name, text)).map_err(missing)
+    }
+
+    fn names(&self, sort: Sort) -> Vec<String> {
+        let lines = fs::read_to_string(self.0.join(format!("_names/{sort}.txt"))).unwrap_or_default();
+        lines.lines().map(str::to_owned).collect()
     }
 }
