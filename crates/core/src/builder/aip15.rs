@@ -24,8 +24,7 @@ pub(super) const BACKOFF_INITIAL: Millis = Millis(1_000);
 pub(super) const BACKOFF_GROWTH: u32 = 2_000;
 pub(super) const ID_LENGTH: RangeInclusive<usize> = 2..=64;
 /// What an id looks like, for people.
-pub const ID_FORM: &str =
-    "2 to 64 lower case letters, digits and dashes, from a letter to a letter or digit";
+pub const ID_FORM: &str = "2 to 64 lower case letters, digits and dashes, from a letter to a letter or digit";
 
 /// Failures that another attempt may cure.
 pub(super) const RETRIED: [ErrorClass; 7] = [

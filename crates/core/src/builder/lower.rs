@@ -75,8 +75,7 @@ fn labels(definition: &WorkflowDefinition) -> BTreeMap<String, Value> {
 }
 
 fn bad_name(at: At, name: &str) -> Problem {
-    Problem::new(ProblemCode::BadName, at, format!("`{name}` cannot be an id"))
-        .hint(aip15::ID_FORM)
+    Problem::new(ProblemCode::BadName, at, format!("`{name}` cannot be an id")).hint(aip15::ID_FORM)
 }
 
 /// The place of a field of a step.
