@@ -40,6 +40,11 @@ impl Places {
         self.undos.insert(step, undo);
     }
 
+    /// Where a step is written.
+    pub fn node(&self, step: &StepId) -> Option<Node<'_>> {
+        self.steps.get(step).map(|(_, node)| self.tree.node(*node))
+    }
+
     pub fn locate(&self, at: &At) -> Span {
         let (step, field) = self.written_in(at);
         let (head, node, renames) = match step.and_then(|id| self.steps.get(id)) {

@@ -61,7 +61,14 @@ impl<'a> Fields<'a> {
             sink.push(Diagnostic::new(Code::WrongType, node.source(), node.mark(), message));
             return None;
         }
-        Some(Fields { what, node, head: node.mark(), asked: Vec::new(), missing: Vec::new(), retired: Vec::new() })
+        Some(Fields {
+            what,
+            node,
+            head: node.mark(),
+            asked: Vec::new(),
+            missing: Vec::new(),
+            retired: Vec::new(),
+        })
     }
 
     /// The same, said to be missing fields at the key under which it stands.
@@ -97,6 +104,18 @@ impl<'a> Fields<'a> {
             }
         }
         given
+    }
+
+    /// Says that a field belongs to something else, unless this has one of that name too.
+    pub fn foreign(&mut self, name: &'static str, whose: &str, sink: &mut Sink) {
+        if self.asked.contains(&name) {
+            return;
+        }
+        if let Some(field) = self.retired(name) {
+            let message = format!("{} has no field `{name}`", self.what);
+            let diagnostic = Diagnostic::new(Code::UnknownField, self.node.source(), field.key_span, message);
+            sink.push(diagnostic.hint(format!("it is a field of {whose}")));
+        }
     }
 
     /// Lets fields be there that are not looked at.
@@ -141,8 +160,8 @@ impl<'a> Fields<'a> {
                 None => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
             });
         }
-        for name in self.missing {
-            let message = format!("{} needs `{name}`", self.what);
+        if !self.missing.is_empty() {
+            let message = format!("{} needs {}", self.what, listed(&self.missing));
             sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head, message));
         }
     }
@@ -338,7 +357,7 @@ impl<'a> Given<'a> {
         make: impl FnOnce(&str) -> Result<T, IdError>,
         sink: &mut Sink,
     ) -> Option<Spanned<T>> {
-        let text = self.text(sink)?;
+        let text = self.words(sink)?;
         match make(text.value) {
             Ok(name) => Some(Spanned::new(name, text.span)),
             Err(why) => {

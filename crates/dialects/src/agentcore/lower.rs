@@ -157,13 +157,11 @@ impl Steps<'_, '_> {
                 *max_turns = source.max_steps;
                 *command_timeout = source.max_command_time;
             }
-            _ => {
-                self.lowering.warn_ignored(
-                    step.field.value,
-                    &["max_steps", "max_command_time"],
-                    "a script has no turns to count",
-                )
-            }
+            _ => self.lowering.warn_ignored(
+                step.field.value,
+                &["max_steps", "max_command_time"],
+                "a script has no turns to count",
+            ),
         }
         let mut work = Work::new(worker);
         work.check = self.check(step, source).map(Box::new);

@@ -52,36 +52,33 @@ impl KindWord {
     }
 }
 
-/// Every field that some kind has of its own. A step whose kind is not known may have any of them.
-pub(super) const OF_KINDS: &[&str] = &[
-    "tool",
-    "action",
-    "pinned_provider",
-    "branches",
-    "default",
-    "resume",
-    "prompt",
-    "artifacts",
-    "approvers",
-    "on_timeout",
-    "on_approve",
-    "on_reject",
-    "over",
-    "parallelism",
-    "steps",
-    "while",
-    "max_iterations",
-    "workflow",
+/// Every field that some kind has of its own, and whose it is. A step whose kind is not known may have any of them.
+pub(super) const OF_KINDS: &[(&str, &str)] = &[
+    ("tool", "tool steps"),
+    ("action", "tool steps"),
+    ("pinned_provider", "tool steps"),
+    ("branches", "branch and parallel steps"),
+    ("default", "branch steps"),
+    ("resume", "suspend steps"),
+    ("prompt", "approval steps"),
+    ("artifacts", "approval steps"),
+    ("approvers", "approval steps"),
+    ("on_timeout", "approval steps, and of `resume`"),
+    ("on_approve", "approval steps"),
+    ("on_reject", "approval steps"),
+    ("over", "map steps"),
+    ("parallelism", "map steps"),
+    ("steps", "map and loop steps, and of branches of parallel steps"),
+    ("while", "loop steps"),
+    ("max_iterations", "loop steps"),
+    ("workflow", "subworkflow steps"),
 ];
 
 pub(super) const RISKS: [RiskLevel; 4] =
     [RiskLevel::ReadOnly, RiskLevel::ScopedWrites, RiskLevel::ExternalEffects, RiskLevel::Irreversible];
 
-pub(super) const COSTS: &[(&str, CostClass)] = &[
-    ("trivial", CostClass::Trivial),
-    ("metered", CostClass::Metered),
-    ("expensive", CostClass::Expensive),
-];
+pub(super) const COSTS: &[(&str, CostClass)] =
+    &[("trivial", CostClass::Trivial), ("metered", CostClass::Metered), ("expensive", CostClass::Expensive)];
 
 pub(super) const BACKOFFS: &[(&str, BackoffKind)] =
     &[("fixed", BackoffKind::Fixed), ("exponential", BackoffKind::Exponential)];

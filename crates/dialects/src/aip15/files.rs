@@ -58,7 +58,8 @@ fn files<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<(String, File<'a>)> {
         }
         let Some(mut fields) = Fields::under(field, "a file", sink) else { continue };
         let path = fields.required("path", sink).and_then(|given| path(given, sink));
-        let mode = fields.optional("mode").and_then(|given| given.one_of(&[("ro", false), ("rw", true)], sink));
+        let mode =
+            fields.optional("mode").and_then(|given| given.one_of(&[("ro", false), ("rw", true)], sink));
         let content_type = fields.optional("contentType").and_then(|given| given.words(sink));
         fields.finish(sink);
         let writable = mode.is_some_and(|mode| mode.value);

@@ -3,8 +3,8 @@
 
 use skein_core::{
     builder::{
-        ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, OnTimeout, ParallelLane,
-        ParallelStep, StepKind, SubworkflowStep, SuspendStep, ToolStep, aip15,
+        ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, OnTimeout, ParallelLane, ParallelStep,
+        StepKind, SubworkflowStep, SuspendStep, ToolStep, aip15,
     },
     expr::Span,
     ir::{Approver, EachErrors},
@@ -12,7 +12,7 @@ use skein_core::{
 
 use super::{
     defaults::{ITERATIONS, KindWord},
-    step::{Steps, end, target},
+    step::{Steps, end, late, target},
     value,
 };
 use crate::{
@@ -61,7 +61,9 @@ fn tool(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> ToolStep {
             let message = "a tool step needs `tool` or `action`";
             let node = fields.node();
             let diagnostic = Diagnostic::new(Code::MissingField, node.source(), fields.head(), message);
-            steps.lowering.push(diagnostic.hint("name a tool by its id, or an action that some tool implements"));
+            steps
+                .lowering
+                .push(diagnostic.hint("name a tool by its id, or an action that some tool implements"));
             no_tool()
         }
     };
@@ -157,8 +159,7 @@ fn suspend(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> SuspendStep {
     }
     let timeout = resume.optional("timeout_ms");
     step.timeout_ms = timeout.and_then(|given| given.millis(1, steps.lowering.sink)).map(|n| n.value.0);
-    let late = resume.optional("on_timeout").and_then(|given| given.words(steps.lowering.sink));
-    step.on_timeout = match late.map(|word| word.value) {
+    step.on_timeout = match late(resume.optional("on_timeout"), &["cancel", "continue"], steps) {
         None | Some("cancel") => OnTimeout::Cancel,
         Some("continue") => OnTimeout::Continue,
         Some(step) => OnTimeout::Step(step.to_owned()),
@@ -182,8 +183,8 @@ fn approval(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> ApprovalStep 
     step.approvers = approvers.map(|given| read_approvers(steps, given)).unwrap_or_default();
     step.on_approve = route(steps, fields.optional("on_approve"), "`on_approve`");
     step.on_reject = route(steps, fields.optional("on_reject"), "`on_reject`");
-    let late = fields.optional("on_timeout").and_then(|given| given.words(steps.lowering.sink));
-    step.on_timeout = match late.map(|word| word.value) {
+    let words = &["cancel", "continue", aip15::ESCALATE];
+    step.on_timeout = match late(fields.optional("on_timeout"), words, steps) {
         None | Some("cancel") => OnTimeout::Cancel,
         Some("continue") => OnTimeout::Continue,
         Some(aip15::ESCALATE) => OnTimeout::Escalate,
@@ -208,9 +209,10 @@ fn read_approvers(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Vec<Approver> 
 fn read_approver(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Option<Approver> {
     let mut fields = Fields::of(given.node, "an approver", steps.lowering.sink)?;
     let (role, user) = (fields.optional("role"), fields.optional("userId"));
-    let misspelt = given.node.fields().is_some_and(|mut fields| {
-        fields.any(|field| !matches!(field.key, "role" | "userId"))
-    });
+    let misspelt = given
+        .node
+        .fields()
+        .is_some_and(|mut fields| fields.any(|field| !matches!(field.key, "role" | "userId")));
     fields.finish(steps.lowering.sink);
     match (role, user) {
         (Some(role), None) => {
@@ -284,4 +286,3 @@ fn subworkflow(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> Subworkflo
     let found = given.zip(id).and_then(|(given, id)| steps.lowering.call(given, Reference::Id(id.value)));
     SubworkflowStep::of(found.unwrap_or_default())
 }
-

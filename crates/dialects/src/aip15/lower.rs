@@ -6,13 +6,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use skein_core::{
     builder::define_workflow,
     ids::StepId,
-    ir::{Kind, Scope, Step, Undo, Workflow},
+    ir::{Kind, Schema, SchemaError, Scope, Step, Undo, Workflow},
 };
 
 use super::{step::Steps, workflow::Source};
 use crate::{
+    code::Code,
     detect::Dialect,
-    diagnostic::Sink,
+    diagnostic::{Diagnostic, Sink},
     lowering::{Lowered, Lowering},
     places::{Places, Renames},
     problem::{self, Vocabulary},
@@ -28,6 +29,10 @@ const STEP: Renames = &[
     ("scope.steps", "steps"),
     ("shows", "artifacts"),
     ("message", "prompt"),
+    ("on_approve", "on_approve.next"),
+    ("on_approve", "on_approve"),
+    ("on_reject", "on_reject.next"),
+    ("on_reject", "on_reject"),
     ("on_timeout", "resume.on_timeout"),
     ("on_timeout", "on_timeout"),
     ("on", "resume.on"),
@@ -57,6 +62,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     let Lowering { steps, calls, .. } = lowering;
     let mut places = Places::new(tree, WORKFLOW, STEP);
     steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
+    check_undo_schemas(&undos, &places, sink);
     undos.into_iter().for_each(|(step, undo)| places.undo(step, undo));
     if broken {
         return None;
@@ -73,6 +79,22 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     workflow.labels.extend(source.labels);
     add_skein(&mut workflow, &source.skein, &skein);
     Some(Lowered { dialect: Dialect::Aip15, workflow, places, words: VOCABULARY, calls })
+}
+
+/// What a step gives that only undoes is read by nobody, so the plan does not see what it says about that.
+fn check_undo_schemas(undos: &[(StepId, StepId)], places: &Places, sink: &mut Sink) {
+    for (_, undo) in undos {
+        let outputs = places.node(undo).and_then(|node| node.get("outputs"));
+        let Some(node) = outputs.filter(|node| node.fields().is_some()) else { continue };
+        if let Err(error) = Schema::new(node.json()).compile() {
+            let place = match &error {
+                SchemaError::Schema { at, .. } => node.at(at),
+                SchemaError::Value { .. } => node,
+            };
+            let message = error.to_string();
+            sink.push(Diagnostic::new(Code::BadSchema, node.source(), place.mark(), message));
+        }
+    }
 }
 
 /// Puts each step's own block, and the workflow's, into the steps.

@@ -118,9 +118,8 @@ fn is_semver(text: &str) -> bool {
     let is_word = |word: &str| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    let is_pre = |word: &str| {
-        is_word(word) && (is_number(word) || !word.bytes().all(|byte| byte.is_ascii_digit()))
-    };
+    let is_pre =
+        |word: &str| is_word(word) && (is_number(word) || !word.bytes().all(|byte| byte.is_ascii_digit()));
     numbers.split('.').count() == 3
         && numbers.split('.').all(is_number)
         && pre.is_none_or(|pre| pre.split('.').all(is_pre))

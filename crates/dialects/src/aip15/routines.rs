@@ -107,18 +107,8 @@ const SHAPES: &[(&str, Shape)] = &[
     ("event", Shape::Event),
 ];
 const CATCHUP: &[(&str, ())] = &[("skip", ()), ("one", ()), ("all", ())];
-const OF_SHAPES: &[&str] = &[
-    "cron",
-    "timezone",
-    "jitter_seconds",
-    "catchup",
-    "every",
-    "from",
-    "jitter",
-    "rrule",
-    "on",
-    "filter",
-];
+const OF_SHAPES: &[&str] =
+    &["cron", "timezone", "jitter_seconds", "catchup", "every", "from", "jitter", "rrule", "on", "filter"];
 
 fn read_schedule(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     let mut fields = Fields::of(given.node, "`schedule`", sink)?;
@@ -175,7 +165,9 @@ fn interval(given: Given<'_>, sink: &mut Sink) -> Option<Millis> {
     if units > 1 {
         let message = format!("`{}` is one number and one unit", given.name);
         let diagnostic = Diagnostic::new(Code::BadDuration, given.node.source(), given.node.mark(), message);
-        sink.push(diagnostic.hint(format!("write it in the smaller unit, such as `{}`", Units::UpToDays.example())));
+        sink.push(
+            diagnostic.hint(format!("write it in the smaller unit, such as `{}`", Units::UpToDays.example())),
+        );
     }
     Some(length)
 }

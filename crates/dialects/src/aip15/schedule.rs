@@ -11,8 +11,7 @@ use crate::{
     read::Given,
 };
 
-const MONTHS: &[&str] =
-    &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
+const MONTHS: &[&str] = &["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const DAYS: &[&str] = &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 /// The five fields of a cron expression, what each may hold, and the names that stand for its numbers.
 const FIELDS: [(&str, RangeInclusive<u32>, &[&str]); 5] = [
@@ -118,7 +117,8 @@ pub(super) fn rrule(text: &str) -> Result<(), String> {
     let rule = text.strip_prefix("RRULE:").unwrap_or(text);
     let mut frequency = None;
     for part in rule.split(';') {
-        let Some((key, value)) = part.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty())
+        let Some((key, value)) =
+            part.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty())
         else {
             return Err(format!("`{part}` is not a name, `=` and a value"));
         };

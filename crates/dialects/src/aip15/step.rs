@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use skein_core::{
     builder::{ApprovalClass, StepDefinition, StepHandle, StepKind, aip15, define_step},
+    closest::closest,
     expr::Span,
     ids::StepId,
 };
@@ -19,7 +20,7 @@ use crate::{
     code::Code,
     diagnostic::Diagnostic,
     lowering::Lowering,
-    read::{Fields, Given},
+    read::{Fields, Given, Spanned},
     xskein::{Extra, Level, XSkein},
     yaml::Node,
 };
@@ -33,6 +34,8 @@ pub(super) struct Steps<'a, 'l> {
     pub skein: BTreeMap<StepId, XSkein>,
     /// Which step undoes which.
     pub undos: Vec<(StepId, StepId)>,
+    /// What happens when nothing comes in time, where that is not one of the words that it may be.
+    late: Vec<(Spanned<String>, &'static [&'static str])>,
     /// Where the first step stands that waits for a person or an event.
     pub waits: Option<Span>,
     /// Whether a step is missing, or could be another than it should be, so that nothing can be said about how they
@@ -47,6 +50,7 @@ impl<'a, 'l> Steps<'a, 'l> {
             names: BTreeMap::new(),
             skein: BTreeMap::new(),
             undos: Vec::new(),
+            late: Vec::new(),
             waits: None,
             broken: false,
         }
@@ -57,6 +61,20 @@ impl<'a, 'l> Steps<'a, 'l> {
         let items = given.and_then(|given| given.list(self.lowering.sink));
         self.broken |= items.is_none();
         items.into_iter().flatten().filter_map(|item| self.step(item.node)).map(define_step).collect()
+    }
+
+    /// Says what was neither a word nor a step, once all steps are known.
+    pub fn check_late(&mut self) {
+        for (text, words) in std::mem::take(&mut self.late) {
+            if let Some(near) = closest(&text.value, words.iter().copied())
+                && !self.names.contains_key(&text.value)
+            {
+                let message = format!("there is no step `{}`", text.value);
+                let source = self.lowering.sink.source.clone();
+                let diagnostic = Diagnostic::new(Code::UnknownStep, &source, text.span, message);
+                self.lowering.push(diagnostic.hint(format!("did you mean `{near}`?")).fix(text.span, near));
+            }
+        }
     }
 
     fn step(&mut self, node: Node<'_>) -> Option<StepDefinition> {
@@ -79,8 +97,11 @@ impl<'a, 'l> Steps<'a, 'l> {
             },
             None => {
                 self.broken = true;
-                fields.allow(OF_KINDS);
+                OF_KINDS.iter().for_each(|(name, _)| fields.allow(&[name]));
             }
+        }
+        for (name, whose) in OF_KINDS {
+            fields.foreign(name, whose, self.lowering.sink);
         }
         fields.finish(self.lowering.sink);
         step.id = id?.to_string();
@@ -124,8 +145,8 @@ impl<'a, 'l> Steps<'a, 'l> {
         };
         step.name = text("name");
         step.description = text("description");
-        step.next = text("next");
         step.compensation = text("compensation");
+        step.next = target(fields.optional("next"), self);
         step.inputs = fields.optional("inputs").map(|given| self.inputs(given)).unwrap_or_default();
         let sink = &mut *self.lowering.sink;
         step.outputs = fields.optional("outputs").and_then(|given| policy::schema(given, sink));
@@ -200,8 +221,32 @@ impl<'a, 'l> Steps<'a, 'l> {
 
 /// The id that a field names, or `$end`.
 pub(super) fn target(given: Option<Given<'_>>, steps: &mut Steps<'_, '_>) -> Option<String> {
-    let text = given.and_then(|given| given.words(steps.lowering.sink));
-    text.map(|text| text.value.to_owned())
+    let given = given?;
+    let text = given.words(steps.lowering.sink)?.value;
+    // No id starts so, and it is known what does.
+    if text.starts_with('$') && text != aip15::END {
+        let message = format!("there is no step `{text}`");
+        let (source, end) = (given.node.source(), aip15::END);
+        let diagnostic = Diagnostic::new(Code::UnknownStep, source, given.node.mark(), message);
+        let hint = format!("the end of the steps is `{end}`");
+        steps.lowering.push(diagnostic.hint(hint).fix(given.span(), end));
+    }
+    Some(text.to_owned())
+}
+
+/// What happens when nothing comes in time: one of a few words, or a step. A step may only be read later, so what is
+/// neither is said in the end.
+pub(super) fn late<'n>(
+    given: Option<Given<'n>>,
+    words: &'static [&'static str],
+    steps: &mut Steps<'_, '_>,
+) -> Option<&'n str> {
+    let given = given?;
+    let text = given.words(steps.lowering.sink)?;
+    if !words.contains(&text.value) {
+        steps.late.push((Spanned::new(text.value.to_owned(), text.span), words));
+    }
+    Some(text.value)
 }
 
 /// Where a step goes that does not say.

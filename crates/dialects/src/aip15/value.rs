@@ -17,6 +17,9 @@ use crate::{
 const TEMPLATE: &str = "${{";
 const PATHS: &[&str] = &["$input.", "$workflow.inputs.", "$steps.", "$item."];
 
+/// Longer templates are not shown.
+const SHOWN: usize = 60;
+
 /// A value of a step's inputs, a result or an artifact.
 pub(super) fn value(given: Given<'_>, sink: &mut Sink) -> Value {
     let mut todo = vec![given.node];
@@ -49,17 +52,25 @@ fn is_literal(node: Node<'_>) -> bool {
     is_two && kind == Some("literal") && node.get("value").is_some()
 }
 
+/// How long a path is that a text starts with: names and dots, the last of them a name.
+fn path_length(text: &str) -> usize {
+    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '$' | '.' | '_' | '-');
+    let end = text.find(|c| !allowed(c)).unwrap_or(text.len());
+    text[..end].trim_end_matches(['.', '-']).len()
+}
+
 fn warn_unfilled(node: Node<'_>, text: &str, path_from: usize, sink: &mut Sink) {
     let after = text.get(path_from..).unwrap_or_default();
     let path = PATHS.iter().filter_map(|path| after.find(path)).min().map(|at| at + path_from);
     let Some(start) = [text.find(TEMPLATE), path].into_iter().flatten().min() else { return };
-    let found: String = text[start..].chars().take_while(|c| !c.is_whitespace()).take(40).collect();
-    let end = match text[start..].find("}}") {
-        Some(end) if text[start..].starts_with(TEMPLATE) => start + end + 2,
-        _ => start + found.len(),
+    let found = &text[start..];
+    let length = match found.find("}}") {
+        _ if !found.starts_with(TEMPLATE) => path_length(found),
+        Some(end) if end <= SHOWN => end + "}}".len(),
+        _ => TEMPLATE.len(),
     };
-    let span = node.within(Span::new(start, end));
-    let shown = text.get(start..end).filter(|shown| shown.len() <= 60).unwrap_or(&found);
+    let span = node.within(Span::new(start, start + length));
+    let shown = &found[..length];
     let message = format!("`{shown}` stays as it is: nothing is filled in inside a text");
     let hint = "a path is a value of its own, such as `$input.name` or `$steps.id.name`; to put a text together, use a \
                 step";

@@ -53,6 +53,7 @@ impl Source {
         source.definition.start = start.map(|start| start.value.to_owned());
         let list = fields.required("steps", sink);
         source.definition.steps = steps.list(list);
+        steps.check_late();
         check_suspendable(suspendable, steps);
         past_fields(&mut fields, steps.lowering.sink);
         fields.finish(steps.lowering.sink);
@@ -113,7 +114,8 @@ fn schemas(definition: &mut WorkflowDefinition, fields: &mut Fields<'_>, sink: &
 
 /// A run is given names and values.
 fn refuse_other_inputs(given: Given<'_>, sink: &mut Sink) {
-    let Some(node) = given.node.get("type").filter(|node| node.raw().is_some_and(|raw| raw != "object")) else {
+    let Some(node) = given.node.get("type").filter(|node| node.raw().is_some_and(|raw| raw != "object"))
+    else {
         return;
     };
     let message = "`inputs` describes an object: a run is given names and values";
@@ -138,9 +140,7 @@ fn policies(definition: &mut WorkflowDefinition, fields: &mut Fields<'_>, sink: 
 /// Lower case letters, digits and dashes, from a letter.
 fn tags(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let is_tag = |text: &str| {
-        text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed)
-    };
+    let is_tag = |text: &str| text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed);
     let mut tags = Vec::new();
     for item in given.list(sink).unwrap_or_default() {
         let Some(tag) = item.words(sink) else { continue };
@@ -194,7 +194,8 @@ fn past_fields(fields: &mut Fields<'_>, sink: &mut Sink) {
     for (name, now) in REMOVED {
         if let Some(field) = fields.retired(name) {
             let message = format!("`{name}` is no longer a field of a workflow");
-            let diagnostic = Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
+            let diagnostic =
+                Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
             sink.push(diagnostic.hint(*now));
         }
     }
