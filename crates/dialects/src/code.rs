@@ -93,13 +93,14 @@ codes! { // table
     // Parameters of one run.
     0401 MissingParameter Error,
     0402 BadParameter Error,
-    // AIP-15, and names that a project defines.
-    0601 NotInProject Error,
-    0602 CannotBeChecked Warning,
-    0603 NobodyInRole Warning,
-    0604 StaysText Warning,
-    0605 BadSchedule Error,
-    0606 NotServed Note,
+    // AIP-15.
+    0601 NobodyInRole Warning,
+    0602 StaysText Warning,
+    0603 WrongSchedule Error,
+    // Names that a project defines, and triggers.
+    0701 NameNotDefined Error,
+    0702 NameNotChecked Warning,
+    0708 TriggerNotServed Note,
     // Legal and perhaps unwise.
     0901 NoTimeout Warning,
     0902 LongTimeout Warning,

@@ -7,6 +7,7 @@
 
 mod agentcore;
 mod aip15;
+mod catalog;
 mod check;
 mod code;
 mod common;

@@ -1,12 +1,9 @@
 //! What every format needs while it lowers: somewhere to say things, the places, and the project around it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use skein_core::{
-    closest::{closest, did_you_mean},
+    closest::closest,
     expr::{Expr, ParseError},
     ids::StepId,
     ir::Workflow,
@@ -18,7 +15,7 @@ use crate::{
     diagnostic::{Diagnostic, Sink},
     places::Places,
     problem::Vocabulary,
-    project::{Project, Reference, Sort},
+    project::{Project, Reference},
     read::Given,
     source::Source,
     yaml::{Field, Node},
@@ -43,50 +40,11 @@ pub(crate) struct Lowering<'a> {
     /// Where steps stand; put into the places at the end.
     pub steps: Vec<(StepId, skein_core::expr::Span, u32)>,
     pub calls: Vec<Arc<Source>>,
-    /// The names of each sort that the project has, once they were asked for.
-    names: BTreeMap<Sort, BTreeSet<String>>,
 }
 
 impl<'a> Lowering<'a> {
     pub fn new(sink: &'a mut Sink, project: &'a dyn Project) -> Lowering<'a> {
-        Lowering { sink, project, steps: Vec::new(), calls: Vec::new(), names: BTreeMap::new() }
-    }
-
-    /// The names of a sort, unless the project defines none.
-    fn names(&mut self, sort: Sort) -> Option<&BTreeSet<String>> {
-        let project = self.project;
-        let names = self.names.entry(sort).or_insert_with(|| project.names(sort).into_iter().collect());
-        Some(&*names).filter(|names| !names.is_empty())
-    }
-
-    /// Refuses a name that the project does not have. Where it has none of that sort at all, that is said once.
-    pub fn known(&mut self, given: Given<'_>, name: &str, sort: Sort) {
-        let (source, span) = (given.node.source(), given.node.mark());
-        let first = !self.names.contains_key(&sort);
-        let diagnostic = match self.names(sort) {
-            Some(names) if names.contains(name) => return,
-            Some(names) => {
-                let hint = did_you_mean(name, names.iter().map(String::as_str));
-                let message = format!("the project has no {sort} `{name}`");
-                Diagnostic::new(Code::NotInProject, source, span, message).maybe_hint(hint)
-            }
-            None if first => {
-                let message = format!("`{name}` cannot be checked: the project has no {sort}s");
-                let diagnostic = Diagnostic::new(Code::CannotBeChecked, source, span, message);
-                diagnostic.hint(format!("a run needs each {sort} that is named here"))
-            }
-            None => return,
-        };
-        self.push(diagnostic);
-    }
-
-    /// Warns of a role in which there is nobody.
-    pub fn has_role(&mut self, given: Given<'_>, name: &str) {
-        let Some(roles) = self.names(Sort::Role).filter(|roles| !roles.contains(name)) else { return };
-        let hint = did_you_mean(name, roles.iter().map(String::as_str));
-        let message = format!("there is nobody in the role `{name}`");
-        let (source, span) = (given.node.source(), given.node.mark());
-        self.push(Diagnostic::new(Code::NobodyInRole, source, span, message).maybe_hint(hint));
+        Lowering { sink, project, steps: Vec::new(), calls: Vec::new() }
     }
 
     /// Says where a step stands that is a field of a mapping.

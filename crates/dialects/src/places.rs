@@ -51,18 +51,17 @@ impl Places {
             Some((head, node)) => (*head, self.tree.node(*node), self.step),
             None => (self.top(), self.tree.root(), self.workflow),
         };
-        let mut found: Option<(Node<'_>, bool)> = None;
+        let mut place = head;
         for path in renamed(field, renames) {
-            found = match (found, walk(node, &path)) {
-                (Some((_, true)), _) | (Some(_), None | Some((_, false))) => found,
-                (_, walked) => walked,
-            };
+            match walk(node, &path) {
+                Found::Whole(found) => {
+                    return at.span.map_or_else(|| found.mark(), |span| found.within(span));
+                }
+                Found::Part(near) if place == head => place = near,
+                Found::Part(_) | Found::Nothing => {}
+            }
         }
-        let Some((found, whole)) = found else { return head };
-        match at.span {
-            Some(span) if whole => found.within(span),
-            _ => found.mark(),
-        }
+        place
     }
 
     /// The step in which a field is written, and the field there.
@@ -94,19 +93,32 @@ fn renamed<'a>(field: &'a str, renames: Renames) -> impl Iterator<Item = String>
     same.map(|(_, to, rest)| format!("{to}{rest}")).chain(own)
 }
 
-/// The node at a path such as `a.b[2]`, or the nearest above it; and whether the whole path was there. None if not
-/// even its beginning was.
-fn walk<'a>(from: Node<'a>, path: &str) -> Option<(Node<'a>, bool)> {
+/// How much of a path is in a tree.
+enum Found<'a> {
+    Whole(Node<'a>),
+    /// The place of the last part that is there: the key of a field, or an item.
+    Part(Span),
+    Nothing,
+}
+
+/// The node at a path such as `a.b[2]`, or the nearest above it.
+fn walk<'a>(from: Node<'a>, path: &str) -> Found<'a> {
     let mut node = from;
-    let mut steps = 0;
+    let mut last = Found::Nothing;
     for segment in path.split(['.', '[']).map(|segment| segment.trim_end_matches(']')) {
         let index = segment.parse().ok().and_then(|index: usize| node.items()?.nth(index));
-        match index.or_else(|| node.get(segment)) {
-            Some(inner) => node = inner,
-            None if steps == 0 => return None,
-            None => return Some((node, false)),
-        }
-        steps += 1;
+        let field = node.field(segment);
+        last = match (index, field) {
+            (Some(item), _) => {
+                node = item;
+                Found::Part(item.mark())
+            }
+            (None, Some(field)) => {
+                node = field.value;
+                Found::Part(field.key_span)
+            }
+            (None, None) => return last,
+        };
     }
-    Some((node, true))
+    Found::Whole(node)
 }

@@ -1,6 +1,6 @@
 //! What surrounds a source: the other files and names that it may refer to. Whoever has a disk implements it.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use crate::source::Source;
 
@@ -28,17 +28,6 @@ pub enum Sort {
     Tool,
     Role,
     Domain,
-}
-
-impl fmt::Display for Sort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Sort::Agent => "agent",
-            Sort::Tool => "tool",
-            Sort::Role => "role",
-            Sort::Domain => "domain",
-        })
-    }
 }
 
 /// Asked for everything that is not in the source itself.

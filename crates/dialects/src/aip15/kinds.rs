@@ -18,7 +18,7 @@ use super::{
 use crate::{
     code::Code,
     diagnostic::Diagnostic,
-    project::{Reference, Sort},
+    project::Reference,
     read::{Fields, Given},
     yaml::Node,
 };
@@ -80,9 +80,9 @@ fn tool_id(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Option<String> {
         steps.lowering.push(diagnostic.hint(hint));
         return None;
     }
-    let id = given.words(steps.lowering.sink)?.value;
-    steps.lowering.known(given, id, Sort::Tool);
-    Some(id.to_owned())
+    let id = given.words(steps.lowering.sink)?.map(str::to_owned);
+    steps.tools.push(id.clone());
+    Some(id.value)
 }
 
 fn branch(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> Option<BranchStep> {
@@ -216,9 +216,9 @@ fn read_approver(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Option<Approver
     fields.finish(steps.lowering.sink);
     match (role, user) {
         (Some(role), None) => {
-            let name = role.words(steps.lowering.sink)?.value;
-            steps.lowering.has_role(role, name);
-            Some(Approver::Role(name.to_owned()))
+            let name = role.words(steps.lowering.sink)?.map(str::to_owned);
+            steps.roles.push(name.clone());
+            Some(Approver::Role(name.value))
         }
         (None, Some(user)) => Some(Approver::User(user.words(steps.lowering.sink)?.value.to_owned())),
         (None, None) if misspelt => None,

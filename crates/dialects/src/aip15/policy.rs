@@ -94,12 +94,14 @@ pub(super) fn short_text<'a>(given: Given<'a>, most: usize, sink: &mut Sink) -> 
 
 /// Three numbers with dots, then perhaps a pre-release and a build.
 pub(super) fn version<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let text = given.text(sink)?.value;
+    let Some(text) = given.node.raw() else {
+        sink.push(given.wrong(VERSION));
+        return None;
+    };
     if !is_semver(text) {
-        let shown = "a version of three numbers, such as `1.0.0`";
         let parts = text.split('.').count();
         let numbers = !text.is_empty() && text.split('.').all(is_number);
-        let diagnostic = given.wrong(shown);
+        let diagnostic = given.wrong(VERSION);
         sink.push(match parts {
             1 | 2 if numbers => {
                 let whole = format!("{text}{}", ".0".repeat(3 - parts));
@@ -111,6 +113,8 @@ pub(super) fn version<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> 
     }
     Some(text)
 }
+
+const VERSION: &str = "a version of three numbers, such as `1.0.0`";
 
 fn is_semver(text: &str) -> bool {
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));

@@ -73,7 +73,7 @@ fn inline_routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     for name in ["fires_events", "tags"] {
         fields.optional(name).map(|given| words(given, sink));
     }
-    fields.optional("enabled").and_then(|given| given.flag(sink));
+    let enabled = fields.optional("enabled").and_then(|given| given.flag(sink));
     fields.optional("metadata").and_then(|given| Fields::of(given.node, "`metadata`", sink));
     let trigger = fields.required("schedule", sink).and_then(|given| read_schedule(given, sink));
     fields.optional("target").map(|given| check_target(given, sink));
@@ -81,7 +81,8 @@ fn inline_routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     fields.optional("on_failure").map(|given| check_on_failure(given, sink));
     fields.optional("history").map(|given| check_history(given, sink));
     fields.finish(sink);
-    trigger
+    // One that is switched off starts nothing, and is kept only as it is written.
+    trigger.filter(|_| enabled.is_none_or(|enabled| enabled.value))
 }
 
 fn words(given: Given<'_>, sink: &mut Sink) {

@@ -47,7 +47,7 @@ pub(super) fn text(
     let text = given.words(sink)?.value;
     if let Err(why) = check(text) {
         let message = format!("`{}` cannot be `{text}`: {why}", given.name);
-        sink.push(Diagnostic::new(Code::BadSchedule, given.node.source(), given.node.mark(), message));
+        sink.push(Diagnostic::new(Code::WrongSchedule, given.node.source(), given.node.mark(), message));
     }
     Some(text.to_owned())
 }

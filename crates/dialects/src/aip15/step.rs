@@ -1,12 +1,12 @@
 //! Steps as they are written: what every kind has. Each is read to a definition of the builder; beside that, what the
 //! builder has no place for is remembered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use skein_core::{
     builder::{ApprovalClass, StepDefinition, StepHandle, StepKind, aip15, define_step},
-    closest::closest,
+    closest::{closest, did_you_mean},
     expr::Span,
     ids::StepId,
 };
@@ -17,9 +17,11 @@ use super::{
     value::value,
 };
 use crate::{
+    catalog,
     code::Code,
     diagnostic::Diagnostic,
     lowering::Lowering,
+    project::Sort,
     read::{Fields, Given, Spanned},
     xskein::{Extra, Level, XSkein},
     yaml::Node,
@@ -34,6 +36,10 @@ pub(super) struct Steps<'a, 'l> {
     pub skein: BTreeMap<StepId, XSkein>,
     /// Which step undoes which.
     pub undos: Vec<(StepId, StepId)>,
+    /// The tools that steps name.
+    pub tools: Vec<Spanned<String>>,
+    /// The roles that approvals ask.
+    pub roles: Vec<Spanned<String>>,
     /// What happens when nothing comes in time, where that is not one of the words that it may be.
     late: Vec<(Spanned<String>, &'static [&'static str])>,
     /// Where the first step stands that waits for a person or an event.
@@ -50,6 +56,8 @@ impl<'a, 'l> Steps<'a, 'l> {
             names: BTreeMap::new(),
             skein: BTreeMap::new(),
             undos: Vec::new(),
+            tools: Vec::new(),
+            roles: Vec::new(),
             late: Vec::new(),
             waits: None,
             broken: false,
@@ -63,8 +71,22 @@ impl<'a, 'l> Steps<'a, 'l> {
         items.into_iter().flatten().filter_map(|item| self.step(item.node)).map(define_step).collect()
     }
 
-    /// Says what was neither a word nor a step, once all steps are known.
-    pub fn check_late(&mut self) {
+    /// Checks names against what else there is, once all steps are known.
+    pub fn check_names(&mut self) {
+        let Lowering { sink, project, .. } = &mut *self.lowering;
+        catalog::check(Sort::Tool, self.tools.iter().map(borrowed), *project, sink);
+        let roles: BTreeSet<String> = project.names(Sort::Role).into_iter().collect();
+        for role in self.roles.iter().filter(|role| !roles.is_empty() && !roles.contains(&role.value)) {
+            let message = format!("there is nobody in the role `{}`", role.value);
+            let diagnostic = Diagnostic::new(Code::NobodyInRole, &sink.source, role.span, message);
+            let hint = did_you_mean(&role.value, roles.iter().map(String::as_str));
+            sink.push(diagnostic.maybe_hint(hint));
+        }
+        self.check_late();
+    }
+
+    /// Says what was neither a word nor a step.
+    fn check_late(&mut self) {
         for (text, words) in std::mem::take(&mut self.late) {
             if let Some(near) = closest(&text.value, words.iter().copied())
                 && !self.names.contains_key(&text.value)
@@ -100,10 +122,9 @@ impl<'a, 'l> Steps<'a, 'l> {
                 OF_KINDS.iter().for_each(|(name, _)| fields.allow(&[name]));
             }
         }
-        for (name, whose) in OF_KINDS {
-            fields.foreign(name, whose, self.lowering.sink);
-        }
-        fields.finish(self.lowering.sink);
+        let whose = |field: &str| OF_KINDS.iter().find(|(name, _)| *name == field);
+        let elsewhere = |field: &str| whose(field).map(|(_, whose)| format!("it is a field of {whose}"));
+        fields.finish_with(self.lowering.sink, elsewhere);
         step.id = id?.to_string();
         Some(step)
     }
@@ -217,6 +238,10 @@ impl<'a, 'l> Steps<'a, 'l> {
         let hint = "put an approval step before it, or give the workflow that it runs an `approval`";
         self.lowering.push(diagnostic.hint(hint));
     }
+}
+
+fn borrowed(name: &Spanned<String>) -> Spanned<&str> {
+    Spanned::new(name.value.as_str(), name.span)
 }
 
 /// The id that a field names, or `$end`.

@@ -75,6 +75,6 @@ fn webhook(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
 /// Says that nothing starts runs so yet.
 pub(super) fn note_not_served(given: Given<'_>, what: &str, sink: &mut Sink) {
     let message = format!("nothing serves a {what} yet");
-    let diagnostic = Diagnostic::new(Code::NotServed, given.node.source(), given.node.mark(), message);
+    let diagnostic = Diagnostic::new(Code::TriggerNotServed, given.node.source(), given.node.mark(), message);
     sink.push(diagnostic.hint("start runs with `skein run`"));
 }

@@ -53,7 +53,7 @@ impl Source {
         source.definition.start = start.map(|start| start.value.to_owned());
         let list = fields.required("steps", sink);
         source.definition.steps = steps.list(list);
-        steps.check_late();
+        steps.check_names();
         check_suspendable(suspendable, steps);
         past_fields(&mut fields, steps.lowering.sink);
         fields.finish(steps.lowering.sink);

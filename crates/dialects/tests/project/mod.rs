@@ -8,8 +8,8 @@ use std::{
 
 use skein_dialects::{NotFound, Project, Reference, Sort, Source};
 
-/// Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name. Names are
-/// in `_names`, a line for each, in a file for each sort.
+/// Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name. The names
+/// that it defines are the lines of `_agents.txt`, `_tools.txt`, `_roles.txt` and `_domains.txt` beside the case.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,13 @@ impl Project for Folder {
     }
 
     fn names(&self, sort: Sort) -> Vec<String> {
-        let lines = fs::read_to_string(self.0.join(format!("_names/{sort}.txt"))).unwrap_or_default();
-        lines.lines().map(str::to_owned).collect()
+        let file = match sort {
+            Sort::Agent => "_agents.txt",
+            Sort::Tool => "_tools.txt",
+            Sort::Role => "_roles.txt",
+            Sort::Domain => "_domains.txt",
+        };
+        let text = fs::read_to_string(self.0.join(file)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
     }
 }
