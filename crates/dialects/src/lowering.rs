@@ -64,10 +64,7 @@ impl<'a> Lowering<'a> {
 
     /// Warns of fields that are there and change nothing.
     pub fn warn_ignored(&mut self, node: Node<'_>, names: &[&str], why: &str) {
-        for field in names.iter().filter_map(|name| node.field(name)) {
-            let message = format!("`{}` changes nothing: {why}", field.key);
-            self.push(Diagnostic::new(Code::IgnoredField, node.source(), field.key_span, message));
-        }
+        warn_ignored(node, names, why, self.sink);
     }
 
     /// An expression that was read, or what is wrong with it, at its place.
@@ -102,5 +99,13 @@ impl<'a> Lowering<'a> {
                 None
             }
         }
+    }
+}
+
+/// Warns of fields that are there and change nothing.
+pub(crate) fn warn_ignored(node: Node<'_>, names: &[&str], why: &str, sink: &mut Sink) {
+    for field in names.iter().filter_map(|name| node.field(name)) {
+        let message = format!("`{}` changes nothing: {why}", field.key);
+        sink.push(Diagnostic::new(Code::IgnoredField, node.source(), field.key_span, message));
     }
 }

@@ -1,7 +1,10 @@
 //! From AIP-15 to the IR: the builder makes the workflow; here it gets what is Skein's own, and the way back to the
 //! source.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use skein_core::{
     builder::define_workflow,
@@ -14,7 +17,7 @@ use crate::{
     code::Code,
     detect::Dialect,
     diagnostic::{Diagnostic, Sink},
-    lowering::{Lowered, Lowering},
+    lowering::{Lowered, Lowering, warn_ignored},
     places::{Places, Renames},
     problem::{self, Vocabulary},
     project::Project,
@@ -78,6 +81,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     workflow.files_out = source.files_out;
     workflow.labels.extend(source.labels);
     add_skein(&mut workflow, &source.skein, &skein);
+    warn_of_undo_fields(&workflow, &places, sink);
     Some(Lowered { dialect: Dialect::Aip15, workflow, places, words: VOCABULARY, calls })
 }
 
@@ -94,6 +98,22 @@ fn check_undo_schemas(undos: &[(StepId, StepId)], places: &Places, sink: &mut Si
             let message = error.to_string();
             sink.push(Diagnostic::new(Code::BadSchema, node.source(), place.mark(), message));
         }
+    }
+}
+
+/// A step that only undoes goes nowhere afterwards, and nobody is asked before it.
+fn warn_of_undo_fields(workflow: &Workflow, places: &Places, sink: &mut Sink) {
+    let (mut steps, mut undos) = (BTreeSet::new(), BTreeSet::new());
+    let mut todo: Vec<&Scope> = vec![&workflow.scope];
+    while let Some(scope) = todo.pop() {
+        for step in &scope.steps {
+            steps.insert(&step.id);
+            undos.extend(step.undo.as_ref().map(|undo| &undo.id));
+            todo.extend(step.kind.scopes().into_iter().map(|inner| &**inner));
+        }
+    }
+    for node in undos.difference(&steps).filter_map(|undo| places.node(undo)) {
+        warn_ignored(node, &["next", "approval"], "this step only undoes another", sink);
     }
 }
 

@@ -31,7 +31,7 @@ fn routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
         if is_file {
             check_path(given, text, sink);
         }
-        note_not_served(given, "routine", sink);
+        note_not_served(given, "routines", sink);
         let reference = if is_file { json!({"file": text}) } else { json!({"ref": text}) };
         return Some(Trigger::Routine { reference });
     }
@@ -42,13 +42,13 @@ fn routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     match (reference, file, inline) {
         (Some(given), None, None) => {
             let text = given.words(sink)?.value;
-            note_not_served(given, "routine", sink);
+            note_not_served(given, "routines", sink);
             Some(Trigger::Routine { reference: json!({"ref": text}) })
         }
         (None, Some(given), None) => {
             let text = given.words(sink)?.value;
             check_path(given, text, sink);
-            note_not_served(given, "routine", sink);
+            note_not_served(given, "routines", sink);
             Some(Trigger::Routine { reference: json!({"file": text}) })
         }
         (None, None, Some(given)) => inline_routine(given, sink),
@@ -71,15 +71,15 @@ fn inline_routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
         fields.optional(name).and_then(|given| given.words(sink));
     }
     for name in ["fires_events", "tags"] {
-        fields.optional(name).map(|given| words(given, sink));
+        fields.optional(name).into_iter().for_each(|given| words(given, sink));
     }
     let enabled = fields.optional("enabled").and_then(|given| given.flag(sink));
     fields.optional("metadata").and_then(|given| Fields::of(given.node, "`metadata`", sink));
     let trigger = fields.required("schedule", sink).and_then(|given| read_schedule(given, sink));
-    fields.optional("target").map(|given| check_target(given, sink));
-    fields.optional("retry").map(|given| check_retry(given, sink));
-    fields.optional("on_failure").map(|given| check_on_failure(given, sink));
-    fields.optional("history").map(|given| check_history(given, sink));
+    fields.optional("target").into_iter().for_each(|given| check_target(given, sink));
+    fields.optional("retry").into_iter().for_each(|given| check_retry(given, sink));
+    fields.optional("on_failure").into_iter().for_each(|given| check_on_failure(given, sink));
+    fields.optional("history").into_iter().for_each(|given| check_history(given, sink));
     fields.finish(sink);
     // One that is switched off starts nothing, and is kept only as it is written.
     trigger.filter(|_| enabled.is_none_or(|enabled| enabled.value))
@@ -124,7 +124,7 @@ fn read_schedule(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     };
     fields.finish(sink);
     if let Some(kind) = kind.filter(|_| shape.is_some_and(|shape| shape != Shape::Manual)) {
-        note_not_served(kind, &format!("{} schedule", kind.node.raw().unwrap_or_default()), sink);
+        note_not_served(kind, &format!("schedules of kind `{}`", kind.node.raw().unwrap_or_default()), sink);
     }
     trigger
 }
@@ -208,13 +208,13 @@ fn check_retry(given: Given<'_>, sink: &mut Sink) {
     fields.optional("backoff").and_then(|given| given.one_of(backoffs, sink));
     fields.optional("initial_ms").and_then(|given| given.millis(0, sink));
     fields.optional("max_ms").and_then(|given| given.millis(0, sink));
-    fields.optional("on").map(|given| words(given, sink));
+    fields.optional("on").into_iter().for_each(|given| words(given, sink));
     fields.finish(sink);
 }
 
 fn check_on_failure(given: Given<'_>, sink: &mut Sink) {
     let Some(mut fields) = Fields::of(given.node, "`on_failure`", sink) else { return };
-    fields.optional("notify").map(|given| words(given, sink));
+    fields.optional("notify").into_iter().for_each(|given| words(given, sink));
     fields.optional("create_work_item");
     fields.optional("fire_event").and_then(|given| given.words(sink));
     fields.finish(sink);

@@ -123,7 +123,10 @@ impl<'a, 'l> Steps<'a, 'l> {
             }
         }
         let whose = |field: &str| OF_KINDS.iter().find(|(name, _)| *name == field);
-        let elsewhere = |field: &str| whose(field).map(|(_, whose)| format!("it is a field of {whose}"));
+        let elsewhere = |field: &str| {
+            let kind = whose(field).map(|(_, whose)| format!("it is a field of {whose}"));
+            kind.or_else(|| ours(field))
+        };
         fields.finish_with(self.lowering.sink, elsewhere);
         step.id = id?.to_string();
         Some(step)
@@ -145,8 +148,13 @@ impl<'a, 'l> Steps<'a, 'l> {
                 let message = format!("two steps are called `{}`", id.value);
                 let source = fields.node().source();
                 let diagnostic = Diagnostic::new(Code::DuplicateName, source, id.span, message);
+                let diagnostic = if first == id.span {
+                    diagnostic.label("an alias stands for it again")
+                } else {
+                    diagnostic.label("again here").also(first, "first here")
+                };
                 let hint = "ids are unique in a workflow, steps inside other steps included";
-                self.lowering.push(diagnostic.label("again here").also(first, "first here").hint(hint));
+                self.lowering.push(diagnostic.hint(hint));
             }
         }
         Some(id.value)
@@ -242,6 +250,11 @@ impl<'a, 'l> Steps<'a, 'l> {
 
 fn borrowed(name: &Spanned<String>) -> Spanned<&str> {
     Spanned::new(name.value.as_str(), name.span)
+}
+
+/// Other formats have our own fields under another name.
+pub(super) fn ours(field: &str) -> Option<String> {
+    (field == "x-skein").then(|| "here it is `metadata.skein`".to_owned())
 }
 
 /// The id that a field names, or `$end`.

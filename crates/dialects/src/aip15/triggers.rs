@@ -55,7 +55,7 @@ fn trigger(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     };
     fields.finish(sink);
     if let Some(kind) = kind.filter(|_| sort.is_some_and(|sort| sort != Sort::Manual)) {
-        note_not_served(kind, &format!("{} trigger", kind.node.raw().unwrap_or_default()), sink);
+        note_not_served(kind, &format!("triggers of kind `{}`", kind.node.raw().unwrap_or_default()), sink);
     }
     trigger
 }
@@ -74,7 +74,7 @@ fn webhook(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
 
 /// Says that nothing starts runs so yet.
 pub(super) fn note_not_served(given: Given<'_>, what: &str, sink: &mut Sink) {
-    let message = format!("nothing serves a {what} yet");
+    let message = format!("nothing serves {what} yet");
     let diagnostic = Diagnostic::new(Code::TriggerNotServed, given.node.source(), given.node.mark(), message);
     sink.push(diagnostic.hint("start runs with `skein run`"));
 }

@@ -11,7 +11,7 @@ use skein_core::{
 use super::{
     defaults::{COSTS, DESCRIPTION_CHARS, NAME_CHARS, OLD, REMOVED},
     files, policy, routines,
-    step::Steps,
+    step::{Steps, ours},
     triggers, value,
 };
 use crate::{
@@ -56,7 +56,7 @@ impl Source {
         steps.check_names();
         check_suspendable(suspendable, steps);
         past_fields(&mut fields, steps.lowering.sink);
-        fields.finish(steps.lowering.sink);
+        fields.finish_with(steps.lowering.sink, ours);
         Some(source)
     }
 
