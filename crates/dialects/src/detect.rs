@@ -123,8 +123,9 @@ fn not_markdown(source: &Arc<Source>, parts: &Parts) -> Option<Diagnostic> {
         (Some(opening), Some(front)) if source.slice(front).trim().is_empty() => {
             (opening, "this front matter is empty")
         }
+        (Some(_), Some(_)) => return None,
         (None, _) if source.text.lines().any(is_rule) => (first, "there is text before the front matter"),
-        _ => return None,
+        (None, _) => (first, "this Markdown file has no front matter"),
     };
     Some(Diagnostic::new(Code::BadFrontMatter, source, span, message).hint(RULES))
 }

@@ -151,3 +151,50 @@ fn lists_of_steps_nest_so_deep_and_no_deeper() {
     assert_eq!(codes(&nested(17)), ["SK0214"]);
     assert_eq!(codes(&nested(200)), ["SK0007"]);
 }
+
+/// A front matter with one step, which can be added to.
+fn small(name: &str, description: &str, top: &str, step: &str) -> String {
+    format!(
+        "---\nname: {name}\nid: small\ndescription: {description}\nversion: 1.0.0\ninputs: {{}}\noutputs: {{}}\n{top}\n\
+         steps:\n  - {step}\n---\n"
+    )
+}
+
+#[test]
+fn every_range_ends_where_it_says() {
+    let tool = |more: String| format!("{{ id: only, kind: tool, tool: t{more} }}");
+    let of_step = |step: String| small("x", "x", "", &step);
+    let of_top = |top: String| small("x", "x", &top, &tool(String::new()));
+    let name = |n: usize| small(&"x".repeat(n), "x", "", &tool(String::new()));
+    let description = |n: usize| small("x", &"x".repeat(n), "", &tool(String::new()));
+    let id = |n: usize| of_step(format!("{{ id: {}, kind: tool, tool: t }}", "x".repeat(n)));
+    let attempts = |n: usize| of_step(tool(format!(", retry: {{ max_attempts: {n}, backoff: fixed }}")));
+    let passes = |n: usize| {
+        let inner = "steps: [{ id: inner, kind: tool, tool: t }]";
+        of_step(format!("{{ id: again, kind: loop, while: true, max_iterations: {n}, {inner} }}"))
+    };
+    let risk = |n: usize| of_step(tool(format!(", risk_level: {n}")));
+    let timeout = |n: usize| of_top(format!("timeout_ms: {n}"));
+    let max_steps = |n: usize| of_top(format!("max_steps: {n}"));
+    let days = 366 * 24 * 60 * 60 * 1_000;
+    #[allow(clippy::type_complexity, reason = "a table")]
+    let ranges: [(&dyn Fn(usize) -> String, usize, usize); 8] = [
+        (&name, 1, 80),
+        (&description, 1, 2_000),
+        (&id, 2, 64),
+        (&attempts, 1, 20),
+        (&passes, 1, 1_000),
+        (&risk, 0, 3),
+        (&timeout, 1, days),
+        (&max_steps, 1, 4_294_967_295),
+    ];
+    for (text, least, most) in ranges {
+        for n in [least, least + 1, most - 1, most] {
+            let report = checked(&text(n));
+            assert!(report.is_valid(), "{n} of {least} to {most}: {:#?}", report.diagnostics);
+        }
+        for n in [least.checked_sub(1), Some(most + 1)].into_iter().flatten() {
+            assert!(!checked(&text(n)).is_valid(), "{n} is outside of {least} to {most}: {}", text(n));
+        }
+    }
+}
