@@ -11,7 +11,7 @@ use skein_core::{
 };
 
 use crate::{
-    agentcore,
+    agentcore, aip15,
     code::Code,
     detect::{Dialect, detect},
     diagnostic::{Diagnostic, Sink},
@@ -94,8 +94,9 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     let dialect = detected.dialect;
     let lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
+        Dialect::Aip15 => aip15::lower(detected.tree, sink, project),
         Dialect::Swdl => swdl::lower(detected.tree, sink, project),
-        Dialect::Aip15 | Dialect::Ioa => None,
+        Dialect::Ioa => None,
     };
     (Some(dialect), lowered)
 }

@@ -96,6 +96,14 @@ codes! { // table
     0402 BadParameter Error,
     // Files that steps hand to one another.
     0501 SamePath Warning,
+    // AIP-15.
+    0601 NobodyInRole Warning,
+    0602 StaysText Warning,
+    0603 WrongSchedule Error,
+    // Names that a project defines, and triggers.
+    0701 NameNotDefined Error,
+    0702 NameNotChecked Warning,
+    0708 TriggerNotServed Note,
     // SWDL.
     0801 Widens Error,
     0802 Protected Error,

@@ -1,12 +1,13 @@
 //! Which format a source is in, told by what it says and not by its name.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use skein_core::expr::Span;
 
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
+    source::Source,
     yaml::{Node, Tree, parse},
 };
 
@@ -50,6 +51,10 @@ pub struct Detected {
 pub fn detect(sink: &mut Sink) -> Option<Detected> {
     let source = sink.source.clone();
     let parts = Parts::of(&source.text);
+    if let Some(diagnostic) = not_markdown(&source, &parts) {
+        sink.push(diagnostic);
+        return None;
+    }
     let tree = parse(parts.front.unwrap_or(parts.whole), sink)?;
     let root = tree.root();
     let wrong = match (of_fields(root), &parts) {
@@ -84,9 +89,9 @@ impl Parts {
         let mut parts = Parts { whole, opening: None, front: None, rest: Span::new(text.len(), text.len()) };
         for line in text[at..].split_inclusive('\n') {
             let (start, end) = (at, at + line.len());
-            let is_rule = line.trim_end() == "---";
+            let is_rule = is_rule(line);
             match parts.opening {
-                None if is_rule => parts.opening = Some(Span::new(start, end)),
+                None if is_rule => parts.opening = Some(Span::new(start, start + line.trim_end().len())),
                 None if line.trim().is_empty() => {}
                 None => break,
                 Some(opening) if is_rule => {
@@ -101,6 +106,32 @@ impl Parts {
         parts
     }
 }
+
+/// The line that opens and closes front matter.
+fn is_rule(line: &str) -> bool {
+    line.trim_end() == "---"
+}
+
+/// What is wrong with the front matter of a file that calls itself Markdown. Read as YAML, the prose around it would be
+/// what is complained about.
+fn not_markdown(source: &Arc<Source>, parts: &Parts) -> Option<Diagnostic> {
+    let is_markdown = source.name.len() > 3 && source.name.to_ascii_lowercase().ends_with(".md");
+    let first = Span { end: parts.whole.start, ..parts.whole };
+    let (span, message) = match (parts.opening, parts.front) {
+        _ if !is_markdown => return None,
+        (Some(opening), None) => (opening, NEVER_CLOSED),
+        (Some(opening), Some(front)) if source.slice(front).trim().is_empty() => {
+            (opening, "this front matter is empty")
+        }
+        (Some(_), Some(_)) => return None,
+        (None, _) if source.text.lines().any(is_rule) => (first, "there is text before the front matter"),
+        (None, _) => (first, "this Markdown file has no front matter"),
+    };
+    Some(Diagnostic::new(Code::BadFrontMatter, source, span, message).hint(RULES))
+}
+
+const NEVER_CLOSED: &str = "this front matter is never closed";
+const RULES: &str = "put a line that holds only `---` before the first field and after the last";
 
 fn of_fields(root: Node<'_>) -> Option<Dialect> {
     let has = |key: &str| root.get(key).is_some();
@@ -134,9 +165,8 @@ fn unknown(root: Node<'_>) -> Diagnostic {
 
 fn not_front_matter(root: Node<'_>, opening: Option<Span>) -> Diagnostic {
     let (span, message) = match opening {
-        Some(opening) => (opening, "this front matter is never closed"),
+        Some(opening) => (opening, NEVER_CLOSED),
         None => (root.mark(), "an AIP-15 workflow is the front matter of a Markdown file"),
     };
-    let hint = "put a line that holds only `---` before the first field and after the last";
-    Diagnostic::new(Code::BadFrontMatter, root.source(), span, message).hint(hint)
+    Diagnostic::new(Code::BadFrontMatter, root.source(), span, message).hint(RULES)
 }

@@ -6,6 +6,8 @@
 //! reads a file, a clock or the environment: other files are asked of a [`Project`].
 
 mod agentcore;
+mod aip15;
+mod catalog;
 mod check;
 mod code;
 mod common;

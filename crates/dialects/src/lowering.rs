@@ -66,6 +66,11 @@ impl<'a> Lowering<'a> {
         self.sink.push(diagnostic);
     }
 
+    /// Warns of fields that are there and change nothing.
+    pub fn warn_ignored(&mut self, node: Node<'_>, names: &[&str], why: &str) {
+        warn_ignored(node, names, why, self.sink);
+    }
+
     /// An expression that was read, or what is wrong with it, at its place.
     pub fn expression(&mut self, given: Given<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
         let error = match read {
@@ -99,5 +104,13 @@ impl<'a> Lowering<'a> {
                 None
             }
         }
+    }
+}
+
+/// Warns of fields that are there and change nothing.
+pub(crate) fn warn_ignored(node: Node<'_>, names: &[&str], why: &str, sink: &mut Sink) {
+    for field in names.iter().filter_map(|name| node.field(name)) {
+        let message = format!("`{}` changes nothing: {why}", field.key);
+        sink.push(Diagnostic::new(Code::IgnoredField, node.source(), field.key_span, message));
     }
 }

@@ -12,9 +12,12 @@ use crate::{
     yaml::{Node, Tree},
 };
 
-/// How the fields of the IR are called in a format, longest first where one begins like another. A `*` is any one name,
-/// the same on both sides.
+/// How the fields of the IR are called in a format, longest first where one begins like another. Where one has several
+/// names, the first that is there is meant. A `*` is any one name, the same on both sides.
 pub type Renames = &'static [(&'static str, &'static str)];
+
+/// A place in some source.
+pub(crate) type Place = (Arc<Source>, Span);
 
 /// Where things of one workflow stand.
 #[derive(Debug)]
@@ -27,11 +30,14 @@ pub struct Places {
     /// Fields of the workflow that have no name of their own in the source: the node, and where in its text the
     /// field starts if that can be told.
     parts: BTreeMap<String, (u32, Option<u32>)>,
+    /// The steps in which the undo of others is written.
+    undos: BTreeMap<StepId, StepId>,
 }
 
 impl Places {
     pub fn new(tree: Tree, workflow: Renames, step: Renames) -> Places {
-        Places { tree, workflow, step, steps: BTreeMap::new(), parts: BTreeMap::new() }
+        let (steps, parts, undos) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Places { tree, workflow, step, steps, parts, undos }
     }
 
     /// Says where a step stands. The first place of a name is kept.
@@ -44,21 +50,46 @@ impl Places {
         self.parts.insert(field, (node, start));
     }
 
-    pub fn locate(&self, at: &At) -> (Arc<Source>, Span) {
-        let (head, node, renames) = match at.step.as_ref().and_then(|id| self.steps.get(id)) {
+    /// Says that the undo of a step is a step of its own in the source.
+    pub fn undo(&mut self, step: StepId, undo: StepId) {
+        self.undos.insert(step, undo);
+    }
+
+    /// Where a step is written.
+    pub fn node(&self, step: &StepId) -> Option<Node<'_>> {
+        self.steps.get(step).map(|(_, node)| self.tree.node(*node))
+    }
+
+    pub fn locate(&self, at: &At) -> Place {
+        let (step, field) = self.written_in(at);
+        let (head, node, renames) = match step.and_then(|id| self.steps.get(id)) {
             Some((head, node)) => (*head, self.tree.node(*node), self.step),
             None => match self.parts.get(&at.field) {
                 Some((node, start)) => return part_of(self.tree.node(*node), *start, at.span),
                 None => (self.top(), self.tree.root(), self.workflow),
             },
         };
-        let path = renamed(&at.field, renames);
-        let Some((found, whole)) = walk(node, &path) else { return (node.source().clone(), head) };
-        let span = match at.span {
-            Some(span) if whole => found.within(span),
-            _ => found.mark(),
-        };
-        (found.source().clone(), span)
+        let mut nearest = None;
+        for path in renamed(field, renames) {
+            match walk(node, &path) {
+                Found::Whole(found) => {
+                    let span = at.span.map_or_else(|| found.mark(), |span| found.within(span));
+                    return (found.source().clone(), span);
+                }
+                Found::Part(near) => nearest = nearest.or(Some(near)),
+                Found::Nothing => {}
+            }
+        }
+        nearest.unwrap_or_else(|| (node.source().clone(), head))
+    }
+
+    /// The step in which a field is written, and the field there.
+    fn written_in<'a>(&'a self, at: &'a At) -> (Option<&'a StepId>, &'a str) {
+        let undo = at.step.as_ref().and_then(|step| self.undos.get(step));
+        match undo.zip(at.field.strip_prefix("undo.")) {
+            Some((undo, field)) => (Some(undo), field),
+            None => (at.step.as_ref(), &at.field),
+        }
     }
 
     /// What to show for the workflow as a whole: its first field.
@@ -68,7 +99,7 @@ impl Places {
     }
 }
 
-fn part_of(node: Node<'_>, start: Option<u32>, span: Option<Span>) -> (Arc<Source>, Span) {
+fn part_of(node: Node<'_>, start: Option<u32>, span: Option<Span>) -> Place {
     let place = match (start, span) {
         (Some(by), Some(span)) => node.within(Span { start: span.start + by, end: span.end + by }),
         _ => node.mark(),
@@ -76,12 +107,17 @@ fn part_of(node: Node<'_>, start: Option<u32>, span: Option<Span>) -> (Arc<Sourc
     (node.source().clone(), place)
 }
 
-fn renamed(field: &str, renames: Renames) -> String {
-    let found = renames.iter().find_map(|(from, to)| {
+/// The names that a field may have in the source: those of the first pattern that fits.
+fn renamed(field: &str, renames: Renames) -> Vec<String> {
+    let Some((first, _)) = renames.iter().find(|(from, _)| matched(field, from).is_some()) else {
+        return vec![field.to_owned()];
+    };
+    let same = renames.iter().filter(|(from, _)| from == first);
+    same.filter_map(|(from, to)| {
         let (name, rest) = matched(field, from)?;
         Some(format!("{}{rest}", to.replacen('*', name, 1)))
-    });
-    found.unwrap_or_else(|| field.to_owned())
+    })
+    .collect()
 }
 
 /// What the `*` of a pattern stands for in a field, and what follows the pattern.
@@ -94,21 +130,34 @@ fn matched<'a>(field: &'a str, pattern: &str) -> Option<(&'a str, &'a str)> {
     (rest.is_empty() || rest.starts_with(['.', '['])).then_some((name, rest))
 }
 
-/// The node at a path such as `a.b[2]`, or the nearest above it; and whether the whole path was there. None if not
-/// even its beginning was.
-fn walk<'a>(from: Node<'a>, path: &str) -> Option<(Node<'a>, bool)> {
+/// How much of a path is in a tree.
+enum Found<'a> {
+    Whole(Node<'a>),
+    /// The place of the last part that is there: the key of a field, or an item.
+    Part(Place),
+    Nothing,
+}
+
+/// The node at a path such as `a.b[2]`, or the nearest above it.
+fn walk<'a>(from: Node<'a>, path: &str) -> Found<'a> {
     let mut node = from;
-    let mut steps = 0;
+    let mut last = Found::Nothing;
     for segment in path.split(['.', '[']).map(|segment| segment.trim_end_matches(']')) {
         let index = segment.parse().ok().and_then(|index: usize| node.items()?.nth(index));
-        match index.or_else(|| node.get(segment)) {
-            Some(inner) => node = inner,
-            None if steps == 0 => return None,
-            None => return Some((node, false)),
-        }
-        steps += 1;
+        let field = node.field(segment);
+        last = match (index, field) {
+            (Some(item), _) => {
+                node = item;
+                Found::Part((item.source().clone(), item.mark()))
+            }
+            (None, Some(field)) => {
+                node = field.value;
+                Found::Part((node.source().clone(), field.key_span))
+            }
+            (None, None) => return last,
+        };
     }
-    Some((node, true))
+    Found::Whole(node)
 }
 
 #[cfg(test)]
@@ -117,14 +166,20 @@ mod tests {
 
     #[test]
     fn fields_are_renamed_by_their_beginning() {
-        let renames: Renames =
-            &[("inputs.*.schema", "inputs.*.type"), ("inputs.*", "inputs.*.source"), ("after", "depends_on")];
-        let of = |field| renamed(field, renames);
+        let renames: Renames = &[
+            ("inputs.*.schema", "inputs.*.type"),
+            ("inputs.*", "inputs.*.source"),
+            ("after", "depends_on"),
+            ("next", "on_approve.next"),
+            ("next", "next"),
+        ];
+        let of = |field| renamed(field, renames).join(" or ");
         assert_eq!(of("inputs.url.schema"), "inputs.url.type");
         assert_eq!(of("inputs.url"), "inputs.url.source");
         assert_eq!(of("inputs.url.a[1]"), "inputs.url.source.a[1]");
         assert_eq!(of("after[2]"), "depends_on[2]");
         assert_eq!(of("afterwards"), "afterwards");
         assert_eq!(of("inputs"), "inputs");
+        assert_eq!(of("next"), "on_approve.next or next");
     }
 }

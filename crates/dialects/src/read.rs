@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, fmt, ops::RangeInclusive};
 
-use skein_core::{closest::closest, expr::Span, ids::IdError, time::Millis};
+use skein_core::{closest::closest, expr::Span, ids::IdError, limits, time::Millis};
 
 use crate::{
     code::Code,
@@ -42,6 +42,8 @@ pub struct Fields<'a> {
     asked: Vec<&'static str>,
     /// What is required and not there; reported at the end, because it may only be misspelt.
     missing: Vec<&'static str>,
+    /// Fields of the past, about which something else is said.
+    retired: Vec<&'static str>,
 }
 
 /// One field that was given.
@@ -59,7 +61,14 @@ impl<'a> Fields<'a> {
             sink.push(Diagnostic::new(Code::WrongType, node.source(), node.mark(), message));
             return None;
         }
-        Some(Fields { what, node, head: node.mark(), asked: Vec::new(), missing: Vec::new() })
+        Some(Fields {
+            what,
+            node,
+            head: node.mark(),
+            asked: Vec::new(),
+            missing: Vec::new(),
+            retired: Vec::new(),
+        })
     }
 
     /// The same, said to be missing fields at the key under which it stands.
@@ -97,6 +106,11 @@ impl<'a> Fields<'a> {
         given
     }
 
+    /// Lets fields be there that are not looked at.
+    pub fn allow(&mut self, names: &[&'static str]) {
+        self.asked.extend(names);
+    }
+
     /// The field by its name, with the place of that name.
     pub fn field(&self, name: &str) -> Option<Field<'a>> {
         self.node.field(name)
@@ -107,20 +121,33 @@ impl<'a> Fields<'a> {
         self.asked.contains(&name)
     }
 
+    /// A field that there once was, if it is there. It is never named to anyone who did not write it.
+    pub fn retired(&mut self, name: &'static str) -> Option<Field<'a>> {
+        self.retired.push(name);
+        self.field(name)
+    }
+
     /// Refuses every field that was not asked for.
     pub fn finish(self, sink: &mut Sink) {
-        self.unknown(sink, Code::UnknownField);
+        self.unknown(sink, Code::UnknownField, |_| None);
+    }
+
+    /// The same, where some fields that are not of this mapping are of another: `elsewhere` says what to do with one.
+    pub fn finish_with(self, sink: &mut Sink, elsewhere: impl Fn(&str) -> Option<String>) {
+        self.unknown(sink, Code::UnknownField, elsewhere);
     }
 
     /// Warns of every field that was not asked for: the format lets others add their own. One that seems to be meant
     /// for a field that is missing is refused.
     pub fn finish_open(self, sink: &mut Sink) {
-        self.unknown(sink, Code::IgnoredField);
+        self.unknown(sink, Code::IgnoredField, |_| None);
     }
 
-    fn unknown(mut self, sink: &mut Sink, code: Code) {
+    fn unknown(mut self, sink: &mut Sink, code: Code, elsewhere: impl Fn(&str) -> Option<String>) {
+        let absent: Vec<&str> =
+            self.asked.iter().copied().filter(|name| self.node.get(name).is_none()).collect();
         for field in self.node.fields().into_iter().flatten() {
-            if self.asked.contains(&field.key) {
+            if self.asked.contains(&field.key) || self.retired.contains(&field.key) {
                 continue;
             }
             // A merge has been refused, and what it would have brought is not missing.
@@ -128,20 +155,21 @@ impl<'a> Fields<'a> {
                 self.missing.clear();
                 continue;
             }
-            let near = closest(field.key, self.asked.iter().copied());
-            let near = near.filter(|near| self.node.get(near).is_none());
-            let is_missing = near.is_some_and(|near| self.missing.contains(&near));
-            let code = if is_missing { Code::UnknownField } else { code };
+            let near = closest(field.key, self.asked.iter().copied()).filter(|near| absent.contains(near));
+            let missing = near.and_then(|near| self.missing.iter().position(|name| *name == near));
+            let code = if missing.is_some() { Code::UnknownField } else { code };
             let message = format!("{} has no field `{}`", self.what, brief(field.key));
             let diagnostic = Diagnostic::new(code, field.value.source(), field.key_span, message);
-            sink.push(match near {
-                Some(near) => {
-                    self.missing.retain(|name| *name != near);
+            sink.push(match (elsewhere(field.key), near) {
+                (Some(hint), _) => diagnostic.hint(hint),
+                (None, Some(near)) => {
+                    missing.map(|at| self.missing.remove(at));
                     diagnostic.hint(format!("did you mean `{near}`?")).fix(field.key_span, near)
                 }
-                None => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
+                (None, None) => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
             });
         }
+        // All at once, because they are missing at the same place.
         if !self.missing.is_empty() {
             let message = format!("{} needs {}", self.what, listed(&self.missing));
             sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head, message));
@@ -230,33 +258,52 @@ impl<'a> Given<'a> {
 
     /// A whole number within a range.
     pub fn whole(self, range: RangeInclusive<u32>, sink: &mut Sink) -> Option<Spanned<u32>> {
-        let (least, most) = (*range.start(), *range.end());
+        let number = self.integer(u64::from(*range.start())..=u64::from(*range.end()), None, sink)?;
+        u32::try_from(number.value).ok().map(|value| Spanned::new(value, number.span))
+    }
+
+    /// A length of time as a whole number of milliseconds, at least so many.
+    pub fn millis(self, least: u64, sink: &mut Sink) -> Option<Spanned<Millis>> {
+        let meant = self.node.raw().and_then(|raw| Units::All.parse(raw).ok());
+        self.integer(least..=limits::TIMEOUT, meant.map(|length| length.0), sink).map(|n| n.map(Millis))
+    }
+
+    /// A whole number; what was `meant`, where that is not one and can be told.
+    fn integer(
+        self,
+        range: RangeInclusive<u64>,
+        meant: Option<u64>,
+        sink: &mut Sink,
+    ) -> Option<Spanned<u64>> {
+        let raw = self.node.raw().unwrap_or_default();
         match self.node.scalar() {
-            Some(Scalar::Int(_)) if has_leading_zero(self.node.raw().unwrap_or_default()) => {
-                let message = format!("`{}` starts with a zero", self.node.raw().unwrap_or_default());
+            Some(Scalar::Int(_)) if has_leading_zero(raw) => {
+                let message = format!("`{raw}` starts with a zero");
                 let hint = "leave the zero out; an octal number is written `0o17`";
                 sink.push(self.error(Code::BadNumber, message).hint(hint));
                 None
             }
-            Some(Scalar::Int(value)) => match u32::try_from(value).ok().filter(|n| range.contains(n)) {
+            Some(Scalar::Int(value)) => match u64::try_from(value).ok().filter(|n| range.contains(n)) {
                 Some(value) => Some(Spanned::new(value, self.span())),
                 None => {
-                    let bounds = match (least, most) {
-                        (_, u32::MAX) if value > i64::from(most) => format!("at most {most}"),
-                        (least, u32::MAX) => format!("at least {least}"),
-                        (least, most) => format!("from {least} to {most}"),
+                    let (least, most) = (range.start(), range.end());
+                    let bounds = match u64::from(u32::MAX) {
+                        huge if *most < huge => format!("from {least} to {most}"),
+                        huge if value > 0 && value.unsigned_abs() > huge => format!("at most {most}"),
+                        _ => format!("at least {least}"),
                     };
-                    sink.push(
-                        self.error(Code::BadNumber, format!("`{}` is {bounds}, not {value}", self.name)),
-                    );
+                    let message = format!("`{}` is {bounds}, not {value}", self.name);
+                    sink.push(self.error(Code::BadNumber, message));
                     None
                 }
             },
             _ => {
-                let plain = self.node.raw().map(|raw| raw.replace('_', ""));
+                let plain = meant.or_else(|| raw.replace('_', "").parse().ok());
                 let diagnostic = self.wrong("a whole number");
-                sink.push(match plain.filter(|plain| plain.parse::<u32>().is_ok()) {
-                    Some(plain) => diagnostic.hint(format!("write {plain}")).fix(self.span(), plain),
+                sink.push(match plain {
+                    Some(plain) => {
+                        diagnostic.hint(format!("write {plain}")).fix(self.span(), plain.to_string())
+                    }
                     None => diagnostic,
                 });
                 None
@@ -339,7 +386,7 @@ impl<'a> Given<'a> {
         make: impl FnOnce(&str) -> Result<T, IdError>,
         sink: &mut Sink,
     ) -> Option<Spanned<T>> {
-        let text = self.text(sink)?;
+        let text = self.words(sink)?;
         match make(text.value) {
             Ok(name) => Some(Spanned::new(name, text.span)),
             Err(IdError::Empty) => {

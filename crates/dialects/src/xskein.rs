@@ -73,15 +73,15 @@ impl XSkein {
     /// Reads a block. Wrong parts are reported and left out.
     pub fn read(given: Given<'_>, level: Level, extra: Extra, sink: &mut Sink) -> XSkein {
         let mut block = XSkein::default();
-        let Some(mut fields) = Fields::of(given.node, "an `x-skein` block", sink) else { return block };
+        // AIP-15 has a place of its own for what others add.
+        let what = if given.name == "skein" { "`metadata.skein`" } else { "an `x-skein` block" };
+        let Some(mut fields) = Fields::of(given.node, what, sink) else { return block };
         block.read_common(&mut fields, sink);
         if level == Level::Step {
             block.read_step(&mut fields, sink);
         }
         block.read_extra(&mut fields, extra, sink);
-        for name in extra.own {
-            fields.optional(name);
-        }
+        fields.allow(extra.own);
         fields.finish(sink);
         block
     }

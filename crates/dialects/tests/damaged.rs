@@ -60,7 +60,7 @@ fn a_damaged_source_is_only_refused() {
     let folders = list(&inputs).into_iter().flat_map(|format| list(&format)).filter(|path| path.is_dir());
     let mut count = 0;
     for folder in folders {
-        let project = Folder::of(&folder);
+        let project = Folder::of(&folder, "");
         for path in list(&folder) {
             let Some(text) = fs::read_to_string(&path).ok().filter(|text| text.len() < 8_000) else {
                 continue;

@@ -27,7 +27,11 @@ fn cases(dialect: Dialect, sort: &str) -> Vec<std::path::PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs").join(dialect.as_str()).join(sort);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
-    files.retain(|path| path.is_file() && path.extension().is_none_or(|extension| extension != "snap"));
+    let is_case = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("names of cases are text");
+        path.is_file() && !name.starts_with('_') && !name.ends_with(".snap")
+    };
+    files.retain(|path| is_case(path));
     files.sort();
     assert!(!files.is_empty(), "no cases in {}", folder.display());
     files
@@ -73,6 +77,16 @@ fn agentcore_accepted() {
 #[test]
 fn agentcore_refused() {
     run(Dialect::AgentCore, "refused", false);
+}
+
+#[test]
+fn aip15_accepted() {
+    run(Dialect::Aip15, "accepted", true);
+}
+
+#[test]
+fn aip15_refused() {
+    run(Dialect::Aip15, "refused", false);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! AIP-15's constants and tables: defaults, ranges, what is retried, and its words for each status.
+//! AIP-15's constants and tables: defaults, ranges, what is retried, and its words for each status. What a reader of
+//! WORKFLOW.md files needs too is public.
 
 use std::ops::RangeInclusive;
 
@@ -10,9 +11,9 @@ use crate::{
 
 pub(super) const DIALECT: &str = "aip15";
 /// The target that ends a list of steps.
-pub(super) const END: &str = "$end";
+pub const END: &str = "$end";
 /// A step of this name takes the place of the built-in escalation.
-pub(super) const ESCALATE: &str = "escalate";
+pub const ESCALATE: &str = "escalate";
 
 pub(super) const WORKFLOW_TIMEOUT: Millis = Millis(600_000);
 pub(super) const TOOL_TIMEOUT: Millis = Millis(30_000);
@@ -22,6 +23,8 @@ pub(super) const BACKOFF_INITIAL: Millis = Millis(1_000);
 /// Each delay is twice the one before, in thousandths.
 pub(super) const BACKOFF_GROWTH: u32 = 2_000;
 pub(super) const ID_LENGTH: RangeInclusive<usize> = 2..=64;
+/// What an id looks like, for people.
+pub const ID_FORM: &str = "2 to 64 lower case letters, digits and dashes, from a letter to a letter or digit";
 
 /// Failures that another attempt may cure.
 pub(super) const RETRIED: [ErrorClass; 7] = [
@@ -83,7 +86,7 @@ fn step_word(status: StepStatus) -> &'static str {
 }
 
 /// Lower case letters, digits and dashes, from a letter to a letter or digit.
-pub(super) fn is_id(text: &str) -> bool {
+pub fn is_id(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     ID_LENGTH.contains(&text.len())
         && text.chars().all(allowed)

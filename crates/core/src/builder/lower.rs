@@ -75,8 +75,7 @@ fn labels(definition: &WorkflowDefinition) -> BTreeMap<String, Value> {
 }
 
 fn bad_name(at: At, name: &str) -> Problem {
-    Problem::new(ProblemCode::BadName, at, format!("`{name}` cannot be an id"))
-        .hint("2 to 64 lower case letters, digits and dashes, from a letter to a letter or digit")
+    Problem::new(ProblemCode::BadName, at, format!("`{name}` cannot be an id")).hint(aip15::ID_FORM)
 }
 
 /// The place of a field of a step.
@@ -254,18 +253,17 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A step without an expression it should have would be another step, so there is nothing to check then.
+    /// What is wrong takes the place of nothing else: null stands for it, and the rest is checked.
     fn parsed(&mut self, mut at: At, parsed: Result<Expr, ParseError>) -> Option<Expr> {
         let error = match parsed {
             Ok(expr) => return Some(expr),
             Err(error) => error,
         };
-        self.broken = true;
         at.field.push_str(&error.at.replace('/', "."));
         at.span = (error.span != Span::default()).then_some(error.span);
         let problem = Problem::new(ProblemCode::BadExpression, at, error.to_string());
         self.problems.push(problem.maybe_hint(error.hint().map(str::to_owned)));
-        None
+        Expr::literal(Value::Null).ok()
     }
 
     pub fn refuse(
@@ -301,6 +299,9 @@ fn step_labels(step: &StepDefinition) -> BTreeMap<String, Value> {
     }
     if let Some(level) = step.risk_level {
         labels.insert("risk_level".to_owned(), Value::from(level as u8));
+    }
+    if !step.metadata.is_empty() {
+        labels.insert("metadata".to_owned(), Value::from(step.metadata.clone()));
     }
     labels.into_iter().collect()
 }

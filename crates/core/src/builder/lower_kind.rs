@@ -13,7 +13,7 @@ use crate::{
         Arm, Branch, Call, Each, Gate, GateTimeout, Kind, Lane, Loop, LoopTest, Parallel, Target, Wait,
         WaitTimeout, Work, Worker,
     },
-    plan::ProblemCode,
+    plan::{Problem, ProblemCode},
     time::Millis,
 };
 
@@ -61,7 +61,12 @@ fn parallel<'a>(
     for (i, lane) in parallel.lanes.iter().enumerate() {
         if lane.next.is_some() && lane.next != step.next {
             let message = format!("lane `{}` must go where `{}` goes, or say nothing", lane.id, step.id);
-            lower.refuse(step, format!("branches[{i}].next"), message, ProblemCode::Misplaced);
+            let problem =
+                Problem::new(ProblemCode::Misplaced, at(step, format!("branches[{i}].next")), message);
+            lower.problems.push(match &step.next {
+                Some(_) => problem.related(at(step, "next"), format!("`{}` goes there", step.id)),
+                None => problem.hint(format!("write the `next` of `{}` itself", step.id)),
+            });
         }
         let scope = lower.inner(&lane.steps, depth);
         match BranchId::new(&lane.id) {

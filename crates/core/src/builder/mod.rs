@@ -25,7 +25,7 @@
 //! assert_eq!(plan.definition.root().names.len(), 2);
 //! ```
 
-mod aip15;
+pub mod aip15;
 mod kinds;
 mod lower;
 mod lower_kind;
@@ -40,4 +40,4 @@ pub use kinds::{
 };
 pub use policy::{ApprovalClass, BackoffKind, CostClass, RetryPolicy, RiskLevel};
 pub use step::{StepDefinition, StepHandle, define_step};
-pub use workflow::{CommittedWorkflow, WorkflowDefinition, WorkflowHandle, define_workflow};
+pub use workflow::{CommittedWorkflow, LoweredWorkflow, WorkflowDefinition, WorkflowHandle, define_workflow};

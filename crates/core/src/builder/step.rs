@@ -26,6 +26,8 @@ pub struct StepDefinition {
     pub retry: Option<RetryPolicy>,
     /// The id of the step that undoes this one.
     pub compensation: Option<String>,
+    /// Kept as it is.
+    pub metadata: Map<String, Value>,
 }
 
 impl StepDefinition {
@@ -43,6 +45,7 @@ impl StepDefinition {
             timeout_ms: None,
             retry: None,
             compensation: None,
+            metadata: Map::new(),
         }
     }
 

@@ -31,10 +31,13 @@ impl<'a> Undos<'a> {
             for step in list {
                 let step = step.definition();
                 undos.steps.insert(&step.id, step);
-                undos.named.extend(step.compensation.as_deref());
                 todo.extend(step.kind.lists());
             }
         }
+        // One that cannot undo is a step like any other, so that one mistake is not two.
+        let named = undos.steps.values().filter_map(|step| Some((*step, step.compensation.as_deref()?)));
+        undos.named =
+            named.filter(|(step, name)| undos.can_undo(step, name).is_ok()).map(|(_, name)| name).collect();
         undos
     }
 

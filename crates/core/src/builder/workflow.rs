@@ -121,6 +121,15 @@ pub struct CommittedWorkflow {
     pub problems: Vec<Problem>,
 }
 
+/// A workflow that has not been checked: what a front end gives to [`check`] together with all that it calls.
+#[derive(Debug, Clone)]
+pub struct LoweredWorkflow {
+    /// None if a name in it cannot be one, or if it is nested too deep.
+    pub workflow: Option<Workflow>,
+    /// What is wrong so far.
+    pub problems: Vec<Problem>,
+}
+
 /// Declares a workflow. Its steps can be in the definition, or be added to the handle, or both.
 ///
 /// ```
@@ -251,10 +260,8 @@ impl WorkflowHandle {
 
     /// The same for a workflow with subworkflow steps, which are looked up in a library.
     pub fn commit_with(self, library: &dyn Library) -> Result<CommittedWorkflow, Vec<Problem>> {
-        let mut problems = self.problems;
-        let Some(workflow) = lower(&self.definition, &mut problems).map(Arc::new) else {
-            return Err(problems);
-        };
+        let LoweredWorkflow { workflow, mut problems } = self.lower();
+        let Some(workflow) = workflow.map(Arc::new) else { return Err(problems) };
         let checked = check(workflow.clone(), library);
         problems.extend(checked.problems);
         match checked.definition {
@@ -266,6 +273,12 @@ impl WorkflowHandle {
                 Err(problems)
             }
         }
+    }
+
+    /// Finishes the workflow without checking how its steps go together.
+    pub fn lower(self) -> LoweredWorkflow {
+        let mut problems = self.problems;
+        LoweredWorkflow { workflow: lower(&self.definition, &mut problems), problems }
     }
 }
 

@@ -17,14 +17,15 @@ use serde_json::Value;
 pub struct Schema {
     document: Option<Arc<Value>>,
     #[serde(skip)]
-    compiled: OnceLock<Arc<Result<jsonschema::Validator, String>>>,
+    compiled: OnceLock<Arc<Result<jsonschema::Validator, SchemaError>>>,
 }
 
 /// Why a value is not what was declared, or why the declaration itself is not one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
-    #[error("the schema itself is wrong: {0}")]
-    Schema(String),
+    /// `at` is a JSON pointer into the schema.
+    #[error("the schema itself is wrong: {message}")]
+    Schema { at: String, message: String },
     #[error("{}{message}", if at.is_empty() { String::new() } else { format!("at {at}: ") })]
     Value { at: String, message: String },
 }
@@ -62,11 +63,11 @@ impl Schema {
     fn validator(&self) -> Result<Option<&jsonschema::Validator>, SchemaError> {
         let Some(document) = self.document() else { return Ok(None) };
         let compiled = self.compiled.get_or_init(|| {
-            Arc::new(jsonschema::options().build(document).map_err(|error| error.to_string()))
+            Arc::new(jsonschema::options().build(document).map_err(|error| wrong_schema(&error)))
         });
         match &**compiled {
             Ok(validator) => Ok(Some(validator)),
-            Err(message) => Err(SchemaError::Schema(message.clone())),
+            Err(error) => Err(error.clone()),
         }
     }
 
@@ -90,6 +91,20 @@ impl Schema {
             }
         }
     }
+}
+
+/// The commonest mistake by far is a type that there is not.
+fn wrong_schema(error: &jsonschema::ValidationError<'_>) -> SchemaError {
+    let at = error.instance_path().to_string();
+    let message = if at.ends_with("/type") {
+        let found = shortened(error.instance().to_string());
+        format!(
+            "{found} is not a type, which is one of string, number, integer, boolean, object, array and null"
+        )
+    } else {
+        shortened(error.to_string())
+    };
+    SchemaError::Schema { at, message }
 }
 
 /// A message that quotes a value can be as long as the value.
@@ -145,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_wrong_schema_is_an_error_and_a_missing_one_accepts_all() {
-        assert!(matches!(Schema::new(json!({"type": "strin"})).compile(), Err(SchemaError::Schema(_))));
+        assert!(matches!(Schema::new(json!({"type": "strin"})).compile(), Err(SchemaError::Schema { .. })));
         assert_eq!(Schema::default().check(&json!([1, "x"])), Ok(()));
     }
 

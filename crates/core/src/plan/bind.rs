@@ -83,7 +83,9 @@ fn wrong_value(error: SchemaError) -> Problem {
             let at = At::field(format!("parameters{}", at.replace('/', ".")));
             Problem::new(ProblemCode::BadParameter, at, message)
         }
-        SchemaError::Schema(message) => Problem::new(ProblemCode::BadSchema, At::field("inputs"), message),
+        SchemaError::Schema { message, .. } => {
+            Problem::new(ProblemCode::BadSchema, At::field("inputs"), message)
+        }
     }
 }
 

@@ -7,12 +7,16 @@ use super::{
     problem::{At, Problem, ProblemCode, Problems},
     survey::Survey,
 };
-use crate::ir::Schema;
+use crate::ir::{Schema, SchemaError};
 
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
     let mut compile = |schema: &Schema, at: &dyn Fn() -> At| {
         if let Err(error) = schema.compile() {
-            problems.push(Problem::new(ProblemCode::BadSchema, at(), error.to_string()));
+            let mut at = at();
+            if let SchemaError::Schema { at: inside, .. } = &error {
+                at.field.push_str(&inside.replace('/', "."));
+            }
+            problems.push(Problem::new(ProblemCode::BadSchema, at, error.to_string()));
         }
     };
     for entry in &survey.definition.workflows {

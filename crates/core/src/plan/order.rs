@@ -94,10 +94,24 @@ impl ScopeCheck<'_> {
         for first in flow.components.cyclic(&flow.graph) {
             let cycle = flow.graph.cycle_through(first, &flow.components);
             let message = format!("steps go in a circle: {}", self.path(&cycle));
-            let field = if self.entry.is_routed() { "next" } else { "after" };
-            let at = self.survey.at(self.ix, first, field);
+            let at = if self.entry.is_routed() {
+                self.way_back(&cycle)
+            } else {
+                self.survey.at(self.ix, first, "after")
+            };
             self.problems.push(Problem::new(ProblemCode::Cycle, at, message).hint(hint));
         }
+    }
+
+    /// The field that leads from the last step of a cycle back to its first, which is the first in order.
+    fn way_back(&self, cycle: &[u32]) -> At {
+        let [.., last, first] = cycle else { return self.survey.at_scope(self.ix, "steps") };
+        let first = &self.entry.step(*first).id;
+        let field = targets(self.entry.step(*last)).into_iter().find_map(|(field, target)| match target {
+            Target::Step(id) if id == first => Some(field),
+            _ => None,
+        });
+        self.survey.at(self.ix, *last, field.unwrap_or_else(|| "next".to_owned()))
     }
 
     fn path(&self, steps: &[u32]) -> String {

@@ -109,12 +109,14 @@ impl StepCheck<'_> {
             let problem = self.problem(ProblemCode::TooFewLanes, "lanes", message);
             self.problems.push(problem);
         }
-        let mut seen = BTreeSet::new();
+        let mut seen = BTreeMap::new();
         for (i, lane) in parallel.lanes.iter().enumerate() {
-            if !seen.insert(&lane.id) {
+            let first = *seen.entry(&lane.id).or_insert(i);
+            if first != i {
                 let message = format!("two lanes are called `{}`", lane.id);
                 let problem = self.problem(ProblemCode::DuplicateLane, format!("lanes[{i}].id"), message);
-                self.problems.push(problem);
+                let other = self.survey.at(self.scope, self.i, format!("lanes[{first}].id"));
+                self.problems.push(problem.related(other, "the other one"));
             }
         }
     }

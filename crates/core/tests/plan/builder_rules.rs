@@ -215,3 +215,22 @@ fn a_start_that_is_not_the_first_step() {
     assert!(define_workflow(definition().start("first")).commit().is_ok());
     assert_eq!(define_workflow(definition()).commit().unwrap_err()[0].code, ProblemCode::Unreachable);
 }
+
+#[test]
+fn a_wrong_expression_does_not_hide_what_else_is_wrong() {
+    let lines = refused([tool("ab").input("x", "$stps.y").next("cd"), tool("ef").input("z", "$steps.gh.i")]);
+    let codes: Vec<&str> = lines.iter().filter_map(|line| line.split(']').next()).collect();
+    assert_eq!(codes, ["error[bad-expression", "error[unknown-target", "error[unknown-step"]);
+}
+
+#[test]
+fn a_front_end_gets_the_workflow_before_it_is_checked() {
+    let mut step = tool("ab").next("nowhere");
+    step.metadata.insert("owner".into(), json!("north"));
+    let lowered = define_workflow(WorkflowDefinition::new("main", "x")).step(define_step(step)).lower();
+    assert!(lowered.problems.is_empty());
+    let workflow = lowered.workflow.unwrap();
+    assert_eq!(workflow.scope.steps[0].labels["metadata"], json!({"owner": "north"}));
+    let bad = define_workflow(WorkflowDefinition::new("main", "x")).step(define_step(tool("a/b"))).lower();
+    assert!(bad.workflow.is_none() && bad.problems.len() == 1);
+}

@@ -234,7 +234,12 @@ fn indirect_reference() {
 fn bad_schema() {
     let problems = checked(graph(vec![declaring(work("a"), json!({"type": "strin"}))])).problems;
     assert_eq!(problems[0].code, ProblemCode::BadSchema);
-    assert_eq!((&problems[0].at.step, problems[0].at.field.as_str()), (&Some(id("a")), "outputs"));
+    assert_eq!((&problems[0].at.step, problems[0].at.field.as_str()), (&Some(id("a")), "outputs.type"));
+    assert_eq!(
+        problems[0].message,
+        "the schema itself is wrong: \"strin\" is not a type, which is one of string, number, integer, boolean, \
+         object, array and null"
+    );
     assert!(has(inputs(json!({"type": 3}), graph(vec![work("a")])), ProblemCode::BadSchema));
 }
 

@@ -93,16 +93,19 @@ impl Builder<'_> {
         let span = self.span(at.start, at.end);
         match event {
             Event::DocumentStart(..) => self.document(span),
-            Event::Scalar(text, style, anchor, tag) => {
-                self.refuse_tag(tag.as_deref(), at);
-                // What was said to be text is not taken for a number as well.
-                let style = if tag.is_some_and(|tag| tag.suffix() == "str") {
-                    ScalarStyle::DoubleQuoted
-                } else {
-                    style
-                };
-                self.scalar(text.as_ref(), style, anchor, span);
-            }
+            Event::Scalar(text, style, anchor, tag) => match self.negation(tag.as_deref(), at, span) {
+                Some(span) => {
+                    let source = self.source.clone();
+                    self.scalar(source.slice(span), ScalarStyle::DoubleQuoted, anchor, span);
+                }
+                None => {
+                    self.refuse_tag(tag.as_deref(), at);
+                    // What was said to be text is not taken for a number as well.
+                    let is_text = tag.is_some_and(|tag| tag.suffix() == "str");
+                    let style = if is_text { ScalarStyle::DoubleQuoted } else { style };
+                    self.scalar(text.as_ref(), style, anchor, span);
+                }
+            },
             Event::SequenceStart(_, anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), at);
                 self.begin(Data::List(Vec::new()), anchor, span);
@@ -151,6 +154,21 @@ impl Builder<'_> {
             let message = "a second document starts here, and one file holds one workflow";
             self.fail(Code::ManyDocuments, span, message);
         }
+    }
+
+    /// A condition that begins with `!`, which YAML takes for a tag. It is refused too, but what it means is plain.
+    fn negation(&mut self, tag: Option<&Tag>, at: granit_parser::Span, scalar: Span) -> Option<Span> {
+        let place = tag.and_then(|_| at.tag_span())?;
+        let tag = self.span(place.start, place.end);
+        if !self.source.slice(tag).trim_start_matches('!').starts_with(['$', '(']) {
+            return None;
+        }
+        let span = Span { start: tag.start, end: scalar.end.max(tag.end) };
+        let quoted = format!("'{}'", self.source.slice(span).trim_end().replace('\'', "''"));
+        let message = "text that begins with `!` is a tag here, and tags have no meaning";
+        let diagnostic = self.report(Code::TagRefused, span, message).hint("put it in quotes");
+        self.sink.push(diagnostic.fix(span, quoted));
+        Some(span)
     }
 
     fn refuse_tag(&mut self, tag: Option<&Tag>, at: granit_parser::Span) {

@@ -9,8 +9,8 @@ use std::{
 use skein_dialects::{NotFound, Project, Reference, Sort, Source};
 
 /// Called workflows are in `_called` below the folder of a case: by path, or by id in a folder of that name. What the
-/// project defines is in `_project`, in a folder of the case's name or, for all cases, right there: `overrides.yaml`,
-/// `agents.txt` and `roles.txt`, with a name in each line.
+/// project defines is in `_project`, in a folder of the case's name or, for all cases, right there: `overrides.yaml`, and
+/// `agents.txt`, `tools.txt`, `roles.txt` and `domains.txt` with a name in each line.
 pub struct Folder {
     path: PathBuf,
     case: String,
@@ -42,12 +42,13 @@ impl Project for Folder {
     }
 
     fn names(&self, sort: Sort) -> Vec<String> {
-        let names = match sort {
-            Sort::Agent => self.project("agents.txt"),
-            Sort::Role => self.project("roles.txt"),
-            Sort::Tool | Sort::Domain => None,
+        let file = match sort {
+            Sort::Agent => "agents.txt",
+            Sort::Tool => "tools.txt",
+            Sort::Role => "roles.txt",
+            Sort::Domain => "domains.txt",
         };
-        names.unwrap_or_default().lines().map(str::to_owned).collect()
+        self.project(file).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
     fn overrides(&self) -> Option<Arc<Source>> {

@@ -1,0 +1,102 @@
+//! AIP-15's closed sets of words and its ranges. What a source means where it says nothing is the builder's.
+
+use std::ops::RangeInclusive;
+
+use skein_core::builder::{BackoffKind, CostClass, RiskLevel};
+
+pub(super) const NAME_CHARS: usize = 80;
+pub(super) const DESCRIPTION_CHARS: usize = 2_000;
+pub(super) const ATTEMPTS: RangeInclusive<u32> = 1..=20;
+pub(super) const ITERATIONS: RangeInclusive<u32> = 1..=1_000;
+/// Of a routine, by AIP-41.
+pub(super) const ROUTINE_ATTEMPTS: RangeInclusive<u32> = 1..=10;
+pub(super) const JITTER_SECONDS: RangeInclusive<u32> = 0..=3_600;
+
+/// The eight kinds of step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KindWord {
+    Tool,
+    Branch,
+    Parallel,
+    Suspend,
+    Approval,
+    Map,
+    Loop,
+    Subworkflow,
+}
+
+pub(super) const KINDS: &[(&str, KindWord)] = &[
+    ("tool", KindWord::Tool),
+    ("branch", KindWord::Branch),
+    ("parallel", KindWord::Parallel),
+    ("suspend", KindWord::Suspend),
+    ("approval", KindWord::Approval),
+    ("map", KindWord::Map),
+    ("loop", KindWord::Loop),
+    ("subworkflow", KindWord::Subworkflow),
+];
+
+impl KindWord {
+    /// With its article, for messages.
+    pub fn what(self) -> &'static str {
+        match self {
+            KindWord::Tool => "a tool step",
+            KindWord::Branch => "a branch step",
+            KindWord::Parallel => "a parallel step",
+            KindWord::Suspend => "a suspend step",
+            KindWord::Approval => "an approval step",
+            KindWord::Map => "a map step",
+            KindWord::Loop => "a loop step",
+            KindWord::Subworkflow => "a subworkflow step",
+        }
+    }
+}
+
+/// Every field that some kind has of its own, and whose it is. A step whose kind is not known may have any of them.
+pub(super) const OF_KINDS: &[(&str, &str)] = &[
+    ("tool", "tool steps"),
+    ("action", "tool steps"),
+    ("pinned_provider", "tool steps"),
+    ("branches", "branch and parallel steps"),
+    ("default", "branch steps"),
+    ("resume", "suspend steps"),
+    ("prompt", "approval steps"),
+    ("artifacts", "approval steps"),
+    ("approvers", "approval steps"),
+    ("on_timeout", "approval steps, and of `resume`"),
+    ("on_approve", "approval steps"),
+    ("on_reject", "approval steps"),
+    ("over", "map steps"),
+    ("parallelism", "map steps"),
+    ("steps", "map and loop steps, and of branches of parallel steps"),
+    ("while", "loop steps"),
+    ("max_iterations", "loop steps"),
+    ("workflow", "subworkflow steps"),
+];
+
+pub(super) const RISKS: [RiskLevel; 4] =
+    [RiskLevel::ReadOnly, RiskLevel::ScopedWrites, RiskLevel::ExternalEffects, RiskLevel::Irreversible];
+
+pub(super) const COSTS: &[(&str, CostClass)] =
+    &[("trivial", CostClass::Trivial), ("metered", CostClass::Metered), ("expensive", CostClass::Expensive)];
+
+pub(super) const BACKOFFS: &[(&str, BackoffKind)] =
+    &[("fixed", BackoffKind::Fixed), ("exponential", BackoffKind::Exponential)];
+
+/// Fields that moved out of workflows, and where they are now.
+pub(super) const REMOVED: &[(&str, &str)] = &[
+    ("code", "it is `code` of the DRIVER.md that implements a step's tool"),
+    ("run", "it is `run` of the DRIVER.md that implements a step's tool"),
+    ("runner", "it is `runner` of the DRIVER.md that implements a step's tool"),
+    ("secrets", "they are in the SECRETS.md that `auth.ref` of a DRIVER.md names"),
+    ("network", "it is `network.egress` of the DRIVER.md that implements a step's tool"),
+];
+
+/// Fields of older files, and what they are now.
+pub(super) const OLD: &[(&str, &str)] = &[
+    ("entry", "the steps are all there is; what a tool does is in its DRIVER.md"),
+    ("runtime", "files are `inputsFiles` and `outputsFiles`; the rest is in the DRIVER.md of each tool"),
+];
+
+/// What a path of a file may hold for the host to fill in.
+pub(super) const PATH_TOKENS: &[&str] = &["runId", "workflowId", "isoDate"];

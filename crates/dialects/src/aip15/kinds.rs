@@ -1,0 +1,288 @@
+//! The fields that each of the eight kinds has of its own. None where a part is missing without which the step could
+//! lead anywhere; that has been said.
+
+use skein_core::{
+    builder::{
+        ApprovalStep, BranchArm, BranchStep, LoopStep, MapStep, OnTimeout, ParallelLane, ParallelStep,
+        StepKind, SubworkflowStep, SuspendStep, ToolStep, aip15,
+    },
+    expr::Span,
+    ir::{Approver, EachErrors},
+};
+
+use super::{
+    defaults::{ITERATIONS, KindWord},
+    step::{Steps, end, late, target},
+    value,
+};
+use crate::{
+    code::Code,
+    diagnostic::Diagnostic,
+    project::Reference,
+    read::{Fields, Given},
+    yaml::Node,
+};
+
+pub(super) fn read(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>, kind: KindWord) -> Option<StepKind> {
+    Some(match kind {
+        KindWord::Tool => tool(steps, fields).into(),
+        KindWord::Branch => branch(steps, fields)?.into(),
+        KindWord::Parallel => parallel(steps, fields)?.into(),
+        KindWord::Suspend => suspend(steps, fields).into(),
+        KindWord::Approval => approval(steps, fields).into(),
+        KindWord::Map => map(steps, fields)?.into(),
+        KindWord::Loop => repeat(steps, fields)?.into(),
+        KindWord::Subworkflow => subworkflow(steps, fields).into(),
+    })
+}
+
+/// For a step that says no tool, which has been reported.
+pub(super) fn no_tool() -> ToolStep {
+    ToolStep::tool("")
+}
+
+fn tool(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> ToolStep {
+    let (tool, action) = (fields.optional("tool"), fields.optional("action"));
+    let pinned = fields.optional("pinned_provider").and_then(|given| given.words(steps.lowering.sink));
+    let mut step = match (tool, action) {
+        (Some(tool), None) => tool_id(steps, tool).map_or_else(no_tool, ToolStep::tool),
+        (None, Some(action)) => {
+            let action = action.words(steps.lowering.sink).map(|text| text.value.to_owned());
+            action.map_or_else(no_tool, ToolStep::action)
+        }
+        (Some(tool), Some(action)) => {
+            let message = "a tool step has `tool` or `action`, and this has both";
+            let diagnostic = Diagnostic::new(Code::FieldsClash, tool.node.source(), tool.span(), message);
+            let hint = "`action` lets any tool that implements it do the work";
+            steps.lowering.push(diagnostic.also(action.span(), "and here").hint(hint));
+            no_tool()
+        }
+        (None, None) => {
+            let message = "a tool step needs `tool` or `action`";
+            let node = fields.node();
+            let diagnostic = Diagnostic::new(Code::MissingField, node.source(), fields.head(), message);
+            steps
+                .lowering
+                .push(diagnostic.hint("name a tool by its id, or an action that some tool implements"));
+            no_tool()
+        }
+    };
+    step.pinned_provider = pinned.map(|text| text.value.to_owned());
+    step
+}
+
+/// The id of a tool. Once a step could hold the body itself.
+fn tool_id(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Option<String> {
+    if given.node.get("entry").is_some() {
+        let message = "a step cannot hold the body of its tool";
+        let diagnostic = Diagnostic::new(Code::RemovedField, given.node.source(), given.node.mark(), message);
+        let hint = "write a TOOL.md and a DRIVER.md with the body, and name the tool by its id";
+        steps.lowering.push(diagnostic.hint(hint));
+        return None;
+    }
+    let id = given.words(steps.lowering.sink)?.map(str::to_owned);
+    steps.tools.push(id.clone());
+    Some(id.value)
+}
+
+fn branch(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> Option<BranchStep> {
+    let branches = fields.required("branches", steps.lowering.sink);
+    let default = target(fields.optional("default"), steps).unwrap_or_else(end);
+    let mut arms = Vec::new();
+    let mut whole = true;
+    for item in branches?.list(steps.lowering.sink)? {
+        let Some(mut arm) = Fields::of(item.node, "an entry of `branches`", steps.lowering.sink) else {
+            whole = false;
+            continue;
+        };
+        let when = arm.required("when", steps.lowering.sink).and_then(|given| condition(steps, given));
+        let next = arm.required("next", steps.lowering.sink);
+        let next = target(next, steps);
+        arm.finish(steps.lowering.sink);
+        whole &= next.is_some();
+        // What stands for a condition that is missing is not looked at any more.
+        arms.extend(next.map(|next| BranchArm { when: when.unwrap_or_else(|| "true".to_owned()), next }));
+    }
+    whole.then_some(BranchStep { branches: arms, default })
+}
+
+/// A condition is text; `when: true` is one too.
+fn condition(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Option<String> {
+    match given.node.raw() {
+        Some(raw) => Some(raw.to_owned()),
+        None => {
+            steps.lowering.push(given.wrong("a condition, such as `$input.count > 3`"));
+            None
+        }
+    }
+}
+
+fn parallel(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> Option<ParallelStep> {
+    let branches = fields.required("branches", steps.lowering.sink)?;
+    let mut lanes = Vec::new();
+    let mut whole = true;
+    for item in branches.list(steps.lowering.sink)? {
+        let Some(mut lane) = Fields::of(item.node, "a branch", steps.lowering.sink) else {
+            whole = false;
+            continue;
+        };
+        let id = lane.required("id", steps.lowering.sink);
+        let id = id.and_then(|given| given.words(steps.lowering.sink)).map(|id| id.value.to_owned());
+        let next = target(lane.optional("next"), steps);
+        let given = lane.required("steps", steps.lowering.sink);
+        let inner = steps.list(given);
+        lane.finish(steps.lowering.sink);
+        whole &= id.is_some();
+        lanes.extend(id.map(|id| ParallelLane { id, next, steps: inner }));
+    }
+    whole.then_some(ParallelStep { lanes })
+}
+
+fn note_wait(steps: &mut Steps<'_, '_>, node: Node<'_>) {
+    let kind: Option<Span> = node.get("kind").map(Node::span);
+    steps.waits = steps.waits.or(kind);
+}
+
+fn suspend(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> SuspendStep {
+    note_wait(steps, fields.node());
+    let resume = fields.required("resume", steps.lowering.sink);
+    let resume = resume.and_then(|given| Fields::of(given.node, "`resume`", steps.lowering.sink));
+    // An event that nobody names, so that one mistake is not two.
+    let mut step = SuspendStep::on(["?"]);
+    let Some(mut resume) = resume else { return step };
+    let on = resume.required("on", steps.lowering.sink).and_then(|given| given.list(steps.lowering.sink));
+    if let Some(events) = on {
+        let none = events.is_empty();
+        let names = events.into_iter().filter_map(|event| event.words(steps.lowering.sink));
+        let names: Vec<String> = names.map(|name| name.value.to_owned()).collect();
+        step.on = if names.is_empty() && !none { step.on } else { names };
+    }
+    let timeout = resume.optional("timeout_ms");
+    step.timeout_ms = timeout.and_then(|given| given.millis(1, steps.lowering.sink)).map(|n| n.value.0);
+    step.on_timeout = match late(resume.optional("on_timeout"), &["cancel", "continue"], steps) {
+        None | Some("cancel") => OnTimeout::Cancel,
+        Some("continue") => OnTimeout::Continue,
+        Some(step) => OnTimeout::Step(step.to_owned()),
+    };
+    if timeout.is_none() {
+        steps.lowering.warn_ignored(resume.node(), &["on_timeout"], "there is no `timeout_ms`");
+    }
+    resume.finish(steps.lowering.sink);
+    step
+}
+
+fn approval(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> ApprovalStep {
+    note_wait(steps, fields.node());
+    let prompt = fields.required("prompt", steps.lowering.sink);
+    let prompt = prompt.and_then(|given| value::plain(given, steps.lowering.sink)).unwrap_or_default();
+    let mut step = ApprovalStep::ask(prompt);
+    let artifacts = fields.optional("artifacts").and_then(|given| given.list(steps.lowering.sink));
+    let artifacts = artifacts.unwrap_or_default().into_iter();
+    step.artifacts = artifacts.map(|item| value::value(item, steps.lowering.sink)).collect();
+    let approvers = fields.required("approvers", steps.lowering.sink);
+    step.approvers = approvers.map(|given| read_approvers(steps, given)).unwrap_or_default();
+    step.on_approve = route(steps, fields.optional("on_approve"), "`on_approve`");
+    step.on_reject = route(steps, fields.optional("on_reject"), "`on_reject`");
+    let words = &["cancel", "continue", aip15::ESCALATE];
+    step.on_timeout = match late(fields.optional("on_timeout"), words, steps) {
+        None | Some("cancel") => OnTimeout::Cancel,
+        Some("continue") => OnTimeout::Continue,
+        Some(aip15::ESCALATE) => OnTimeout::Escalate,
+        Some(step) => OnTimeout::Step(step.to_owned()),
+    };
+    if fields.node().get("timeout_ms").is_none() {
+        steps.lowering.warn_ignored(fields.node(), &["on_timeout"], "there is no `timeout_ms`");
+    }
+    step
+}
+
+fn read_approvers(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Vec<Approver> {
+    let Some(items) = given.list(steps.lowering.sink) else { return Vec::new() };
+    if items.is_empty() {
+        let message = "an approval needs at least one approver";
+        let diagnostic = Diagnostic::new(Code::TooFew, given.node.source(), given.node.mark(), message);
+        steps.lowering.push(diagnostic.hint("name a role or a user, such as `- role: legal`"));
+    }
+    items.into_iter().filter_map(|item| read_approver(steps, item)).collect()
+}
+
+fn read_approver(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Option<Approver> {
+    let mut fields = Fields::of(given.node, "an approver", steps.lowering.sink)?;
+    let (role, user) = (fields.optional("role"), fields.optional("userId"));
+    let misspelt = given
+        .node
+        .fields()
+        .is_some_and(|mut fields| fields.any(|field| !matches!(field.key, "role" | "userId")));
+    fields.finish(steps.lowering.sink);
+    match (role, user) {
+        (Some(role), None) => {
+            let name = role.words(steps.lowering.sink)?.map(str::to_owned);
+            steps.roles.push(name.clone());
+            Some(Approver::Role(name.value))
+        }
+        (None, Some(user)) => Some(Approver::User(user.words(steps.lowering.sink)?.value.to_owned())),
+        (None, None) if misspelt => None,
+        (role, _) => {
+            let (code, found) = match role {
+                Some(_) => (Code::FieldsClash, "both"),
+                None => (Code::MissingField, "neither"),
+            };
+            let message = format!("an approver is a `role` or a `userId`, and this is {found}");
+            let (source, span) = (given.node.source(), given.node.mark());
+            steps.lowering.push(Diagnostic::new(code, source, span, message));
+            None
+        }
+    }
+}
+
+/// `{next: STEP}`, for which a bare step is often written.
+fn route(steps: &mut Steps<'_, '_>, given: Option<Given<'_>>, what: &'static str) -> Option<String> {
+    let given = given?;
+    if let Some(raw) = given.node.raw() {
+        let fixed = format!("{{ next: {raw} }}");
+        let diagnostic = given.wrong("a mapping with `next`").hint(format!("write `{fixed}`"));
+        steps.lowering.push(diagnostic.fix(given.span(), fixed));
+        return Some(raw.to_owned());
+    }
+    let mut fields = Fields::of(given.node, what, steps.lowering.sink)?;
+    let next = fields.required("next", steps.lowering.sink);
+    let next = target(next, steps);
+    fields.finish(steps.lowering.sink);
+    steps.broken |= next.is_none();
+    next
+}
+
+fn map(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> Option<MapStep> {
+    let over = fields.required("over", steps.lowering.sink);
+    let over = over.map(|given| value::value(given, steps.lowering.sink)).unwrap_or_default();
+    let parallelism = fields.optional("parallelism");
+    let parallelism = parallelism.and_then(|given| given.whole(0..=u32::MAX, steps.lowering.sink));
+    let inner = fields.required("steps", steps.lowering.sink)?;
+    Some(MapStep {
+        over,
+        parallelism: parallelism.map(|n| n.value),
+        on_error: EachErrors::default(),
+        steps: steps.list(Some(inner)),
+    })
+}
+
+fn repeat(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> Option<LoopStep> {
+    let condition = fields.required("while", steps.lowering.sink).and_then(|given| condition(steps, given));
+    let max = fields.required("max_iterations", steps.lowering.sink);
+    let max = max.and_then(|given| given.whole(ITERATIONS, steps.lowering.sink));
+    let inner = fields.required("steps", steps.lowering.sink)?;
+    Some(LoopStep {
+        condition: condition.unwrap_or_else(|| "true".to_owned()),
+        max_iterations: max.map_or(*ITERATIONS.start(), |n| n.value),
+        steps: steps.list(Some(inner)),
+    })
+}
+
+/// A workflow that is not there has been reported, and the plan says no more about it.
+fn subworkflow(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> SubworkflowStep {
+    let given = fields.required("workflow", steps.lowering.sink);
+    let id = given.and_then(|given| given.words(steps.lowering.sink));
+    steps.broken |= id.is_none();
+    let found = given.zip(id).and_then(|(given, id)| steps.lowering.call(given, Reference::Id(id.value)));
+    SubworkflowStep::of(found.unwrap_or_default())
+}

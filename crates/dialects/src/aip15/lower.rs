@@ -1,0 +1,150 @@
+//! From AIP-15 to the IR: the builder makes the workflow; here it gets what is Skein's own, and the way back to the
+//! source.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use skein_core::{
+    builder::define_workflow,
+    ids::StepId,
+    ir::{Kind, Schema, SchemaError, Scope, Step, Undo, Workflow},
+};
+
+use super::{step::Steps, workflow::Source};
+use crate::{
+    code::Code,
+    detect::Dialect,
+    diagnostic::{Diagnostic, Sink},
+    lowering::{Lowered, Lowering, warn_ignored},
+    places::{Places, Renames},
+    problem::{self, Vocabulary},
+    project::Project,
+    xskein::XSkein,
+    yaml::Tree,
+};
+
+/// Where the plan's fields of a step stand. The builder's own problems name the source's fields already.
+const STEP: Renames = &[
+    ("arms", "branches"),
+    ("lanes", "branches"),
+    ("scope.steps", "steps"),
+    ("shows", "artifacts"),
+    ("message", "prompt"),
+    ("on_approve", "on_approve.next"),
+    ("on_approve", "on_approve"),
+    ("on_reject", "on_reject.next"),
+    ("on_reject", "on_reject"),
+    ("on_timeout", "resume.on_timeout"),
+    ("on_timeout", "on_timeout"),
+    ("on", "resume.on"),
+    ("timeout", "resume.timeout_ms"),
+    ("timeout", "timeout_ms"),
+    ("max", "max_iterations"),
+    ("policy.timeout", "timeout_ms"),
+    ("policy.retry.attempts", "retry.max_attempts"),
+    ("retry.attempts", "retry.max_attempts"),
+];
+const WORKFLOW: Renames = &[("timeout", "timeout_ms"), ("retry.attempts", "retry.max_attempts")];
+const VOCABULARY: Vocabulary = &[
+    ("an each", "a map"),
+    (", each and", ", map and"),
+    ("lanes", "branches"),
+    ("lane", "branch"),
+    ("parameter", "input"),
+    ("signal", "event"),
+    ("allow cycles", "set `metadata.skein.allow_cycles: true`"),
+];
+
+pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
+    let mut lowering = Lowering::new(sink, project);
+    let mut steps = Steps::new(&mut lowering);
+    let source = Source::read(tree.root(), &mut steps);
+    let Steps { skein, undos, broken, .. } = steps;
+    let Lowering { steps, calls, .. } = lowering;
+    let mut places = Places::new(tree, WORKFLOW, STEP);
+    steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
+    check_undo_schemas(&undos, &places, sink);
+    undos.into_iter().for_each(|(step, undo)| places.undo(step, undo));
+    if broken {
+        return None;
+    }
+    let source = source?;
+    let lowered = define_workflow(source.definition).lower();
+    for problem in &lowered.problems {
+        sink.push(problem::diagnostic(problem, &places, VOCABULARY, &[]));
+    }
+    let mut workflow = lowered.workflow?;
+    workflow.budget.clone_from(&source.skein.budget);
+    workflow.files_in = source.files_in;
+    workflow.files_out = source.files_out;
+    workflow.labels.extend(source.labels);
+    add_skein(&mut workflow, &source.skein, &skein);
+    warn_of_undo_fields(&workflow, &places, sink);
+    Some(Lowered { dialect: Dialect::Aip15, workflow, places, words: VOCABULARY, stricter: &[], calls })
+}
+
+/// What a step gives that only undoes is read by nobody, so the plan does not see what it says about that.
+fn check_undo_schemas(undos: &[(StepId, StepId)], places: &Places, sink: &mut Sink) {
+    for (_, undo) in undos {
+        let outputs = places.node(undo).and_then(|node| node.get("outputs"));
+        let Some(node) = outputs.filter(|node| node.fields().is_some()) else { continue };
+        if let Err(error) = Schema::new(node.json()).compile() {
+            let place = match &error {
+                SchemaError::Schema { at, .. } => node.at(at),
+                SchemaError::Value { .. } => node,
+            };
+            let message = error.to_string();
+            sink.push(Diagnostic::new(Code::BadSchema, node.source(), place.mark(), message));
+        }
+    }
+}
+
+/// A step that only undoes goes nowhere afterwards, and nobody is asked before it.
+fn warn_of_undo_fields(workflow: &Workflow, places: &Places, sink: &mut Sink) {
+    let (mut steps, mut undos) = (BTreeSet::new(), BTreeSet::new());
+    let mut todo: Vec<&Scope> = vec![&workflow.scope];
+    while let Some(scope) = todo.pop() {
+        for step in &scope.steps {
+            steps.insert(&step.id);
+            undos.extend(step.undo.as_ref().map(|undo| &undo.id));
+            todo.extend(step.kind.scopes().into_iter().map(|inner| &**inner));
+        }
+    }
+    for node in undos.difference(&steps).filter_map(|undo| places.node(undo)) {
+        warn_ignored(node, &["next", "approval"], "this step only undoes another", sink);
+    }
+}
+
+/// Puts each step's own block, and the workflow's, into the steps.
+fn add_skein(workflow: &mut Workflow, shared: &XSkein, own: &BTreeMap<StepId, XSkein>) {
+    let mut todo: Vec<&mut Scope> = vec![&mut workflow.scope];
+    let of = |id: &StepId| own.get(id).cloned().unwrap_or_default().over(shared);
+    while let Some(scope) = todo.pop() {
+        for step in &mut scope.steps {
+            let step = Arc::make_mut(step);
+            of(&step.id).apply(step);
+            if let Some(undo) = &mut step.undo {
+                add_to_undo(undo, of(&undo.id));
+            }
+            match &mut step.kind {
+                Kind::Parallel(parallel) => {
+                    todo.extend(parallel.lanes.iter_mut().map(|lane| Arc::make_mut(&mut lane.scope)));
+                }
+                Kind::Each(each) => todo.push(Arc::make_mut(&mut each.scope)),
+                Kind::Loop(repeat) => todo.push(Arc::make_mut(&mut repeat.scope)),
+                Kind::Work(_) | Kind::Gate(_) | Kind::Wait(_) | Kind::Branch(_) | Kind::Call(_) => {}
+            }
+        }
+    }
+}
+
+/// An undo is work without a step around it.
+fn add_to_undo(undo: &mut Undo, skein: XSkein) {
+    let mut step = Step::new(undo.id.clone(), Kind::Work(Box::new(undo.work.clone())));
+    skein.apply(&mut step);
+    if let Kind::Work(work) = step.kind {
+        undo.work = *work;
+    }
+}

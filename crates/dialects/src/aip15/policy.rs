@@ -1,0 +1,153 @@
+//! What workflows and steps alike say about how they are run: approval, risk, retry, schemas, metadata.
+
+use serde_json::{Map, Value};
+use skein_core::{
+    builder::{ApprovalClass, RetryPolicy, RiskLevel},
+    limits,
+};
+
+use super::defaults::{ATTEMPTS, BACKOFFS, RISKS};
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    read::{Fields, Given},
+    xskein::{Extra, Level, XSkein},
+};
+
+const POLICY: &str = "policy:";
+const CLASSES: &[(&str, &ApprovalClass)] = &[
+    ("auto", &ApprovalClass::Auto),
+    ("always", &ApprovalClass::Always),
+    ("on-mutate", &ApprovalClass::OnMutate),
+    ("per-step", &ApprovalClass::PerStep),
+    // Only to be listed: a policy is named.
+    ("policy:<ref>", &ApprovalClass::PerStep),
+];
+
+pub(super) fn approval(given: Given<'_>, sink: &mut Sink) -> Option<ApprovalClass> {
+    match given.node.raw().and_then(|raw| raw.strip_prefix(POLICY)).map(str::trim) {
+        Some("" | "<ref>") => {
+            let message = format!("`{}` names no policy", given.name);
+            let diagnostic = Diagnostic::new(Code::NoValue, given.node.source(), given.node.mark(), message);
+            sink.push(diagnostic.hint("write its reference after the colon, such as `policy:finance`"));
+            None
+        }
+        Some(reference) => Some(ApprovalClass::Policy(reference.to_owned())),
+        None => given.one_of(CLASSES, sink).map(|class| class.value.clone()),
+    }
+}
+
+pub(super) fn risk_level(given: Given<'_>, sink: &mut Sink) -> Option<RiskLevel> {
+    let level = given.whole(0..=3, sink)?.value;
+    RISKS.get(usize::try_from(level).ok()?).copied()
+}
+
+pub(super) fn retry(given: Given<'_>, sink: &mut Sink) -> Option<RetryPolicy> {
+    let mut fields = Fields::of(given.node, "`retry`", sink)?;
+    let max_attempts = fields.required("max_attempts", sink).and_then(|given| given.whole(ATTEMPTS, sink));
+    let backoff = fields.required("backoff", sink).and_then(|given| given.one_of(BACKOFFS, sink));
+    let initial_ms = fields.optional("initial_ms").and_then(|given| given.millis(0, sink));
+    fields.finish(sink);
+    Some(RetryPolicy {
+        max_attempts: max_attempts?.value,
+        backoff: backoff?.value,
+        initial_ms: initial_ms.map(|length| length.value.0.min(limits::BACKOFF)),
+    })
+}
+
+/// A JSON Schema; whether it is a right one is found out by the plan.
+pub(super) fn schema(given: Given<'_>, sink: &mut Sink) -> Option<Value> {
+    let value = given.node.json();
+    if value.is_object() || value.is_boolean() {
+        return Some(value);
+    }
+    sink.push(given.wrong("a JSON Schema"));
+    None
+}
+
+/// Free for everyone, but for our own part of it.
+pub(super) fn metadata(
+    given: Given<'_>,
+    level: Level,
+    extra: Extra,
+    sink: &mut Sink,
+) -> (Map<String, Value>, XSkein) {
+    let Value::Object(metadata) = given.node.json() else {
+        sink.push(given.wrong("a mapping"));
+        return (Map::new(), XSkein::default());
+    };
+    let skein = given.node.get("skein").filter(|node| !node.is_null());
+    let skein = skein.map(|node| XSkein::read(Given { name: "skein", node }, level, extra, sink));
+    (metadata, skein.unwrap_or_default())
+}
+
+/// Text of at most so many characters.
+pub(super) fn short_text<'a>(given: Given<'a>, most: usize, sink: &mut Sink) -> Option<&'a str> {
+    let text = given.words(sink)?.value;
+    let length = text.chars().count();
+    if length > most {
+        let message = format!("`{}` has {length} characters, and {most} are the most", given.name);
+        sink.push(Diagnostic::new(Code::WrongType, given.node.source(), given.node.mark(), message));
+    }
+    Some(text)
+}
+
+/// Three numbers with dots, then perhaps a pre-release and a build.
+pub(super) fn version<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
+    let Some(text) = given.node.raw() else {
+        sink.push(given.wrong(VERSION));
+        return None;
+    };
+    if !is_semver(text) {
+        let parts = text.split('.').count();
+        let numbers = !text.is_empty() && text.split('.').all(is_number);
+        let diagnostic = given.wrong(VERSION);
+        sink.push(match parts {
+            1 | 2 if numbers => {
+                let whole = format!("{text}{}", ".0".repeat(3 - parts));
+                diagnostic.hint(format!("write {whole}")).fix(given.span(), whole)
+            }
+            _ => diagnostic,
+        });
+        return None;
+    }
+    Some(text)
+}
+
+const VERSION: &str = "a version of three numbers, such as `1.0.0`";
+
+fn is_semver(text: &str) -> bool {
+    let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
+    let (numbers, pre) = rest.split_once('-').map_or((rest, None), |(rest, pre)| (rest, Some(pre)));
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let is_pre =
+        |word: &str| is_word(word) && (is_number(word) || !word.bytes().all(|byte| byte.is_ascii_digit()));
+    numbers.split('.').count() == 3
+        && numbers.split('.').all(is_number)
+        && pre.is_none_or(|pre| pre.split('.').all(is_pre))
+        && build.is_none_or(|build| build.split('.').all(is_word))
+}
+
+/// Digits without a leading zero.
+fn is_number(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && (text == "0" || !text.starts_with('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_as_semver_says() {
+        for good in ["0.1.0", "1.0.0", "10.20.30", "1.0.0-rc.1", "1.0.0-x-y.7+build.01", "1.0.0+5"] {
+            assert!(is_semver(good), "{good}");
+        }
+        for bad in ["", "1", "1.0", "1.0.0.0", "v1.0.0", "01.0.0", "1.0.0-", "1.0.0-01", "1.0.0+", "1.0.x"] {
+            assert!(!is_semver(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Steps as they are written: what every kind has. Each is read to a definition of the builder; beside that, what the
+//! builder has no place for is remembered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+use skein_core::{
+    builder::{ApprovalClass, StepDefinition, StepHandle, StepKind, aip15, define_step},
+    closest::{closest, did_you_mean},
+    expr::Span,
+    ids::StepId,
+};
+
+use super::{
+    defaults::{KINDS, KindWord, OF_KINDS},
+    kinds, policy,
+    value::value,
+};
+use crate::{
+    catalog,
+    code::Code,
+    diagnostic::Diagnostic,
+    lowering::Lowering,
+    project::Sort,
+    read::{Fields, Given, Spanned},
+    xskein::{Extra, Level, XSkein},
+    yaml::Node,
+};
+
+/// Reads the steps of one source.
+pub(super) struct Steps<'a, 'l> {
+    pub lowering: &'a mut Lowering<'l>,
+    /// Where each name first stands.
+    names: BTreeMap<String, Span>,
+    /// Each step's own block.
+    pub skein: BTreeMap<StepId, XSkein>,
+    /// Which step undoes which.
+    pub undos: Vec<(StepId, StepId)>,
+    /// The tools that steps name.
+    pub tools: Vec<Spanned<String>>,
+    /// The roles that approvals ask.
+    pub roles: Vec<Spanned<String>>,
+    /// What happens when nothing comes in time, where that is not one of the words that it may be.
+    late: Vec<(Spanned<String>, &'static [&'static str])>,
+    /// Where the first step stands that waits for a person or an event.
+    pub waits: Option<Span>,
+    /// Whether a step is missing, or could be another than it should be, so that nothing can be said about how they
+    /// go together.
+    pub broken: bool,
+}
+
+impl<'a, 'l> Steps<'a, 'l> {
+    pub fn new(lowering: &'a mut Lowering<'l>) -> Steps<'a, 'l> {
+        Steps {
+            lowering,
+            names: BTreeMap::new(),
+            skein: BTreeMap::new(),
+            undos: Vec::new(),
+            tools: Vec::new(),
+            roles: Vec::new(),
+            late: Vec::new(),
+            waits: None,
+            broken: false,
+        }
+    }
+
+    /// A list of steps. Recursion is bounded by the depth of the tree.
+    pub fn list(&mut self, given: Option<Given<'_>>) -> Vec<StepHandle> {
+        let items = given.and_then(|given| given.list(self.lowering.sink));
+        self.broken |= items.is_none();
+        items.into_iter().flatten().filter_map(|item| self.step(item.node)).map(define_step).collect()
+    }
+
+    /// Checks names against what else there is, once all steps are known.
+    pub fn check_names(&mut self) {
+        let Lowering { sink, project, .. } = &mut *self.lowering;
+        catalog::check(Sort::Tool, self.tools.iter().map(borrowed), *project, sink);
+        let roles: BTreeSet<String> = project.names(Sort::Role).into_iter().collect();
+        for role in self.roles.iter().filter(|role| !roles.is_empty() && !roles.contains(&role.value)) {
+            let message = format!("there is nobody in the role `{}`", role.value);
+            let diagnostic = Diagnostic::new(Code::NobodyInRole, &sink.source, role.span, message);
+            let hint = did_you_mean(&role.value, roles.iter().map(String::as_str));
+            sink.push(diagnostic.maybe_hint(hint));
+        }
+        self.check_late();
+    }
+
+    /// Says what was neither a word nor a step.
+    fn check_late(&mut self) {
+        for (text, words) in std::mem::take(&mut self.late) {
+            if let Some(near) = closest(&text.value, words.iter().copied())
+                && !self.names.contains_key(&text.value)
+            {
+                let message = format!("there is no step `{}`", text.value);
+                let source = self.lowering.sink.source.clone();
+                let diagnostic = Diagnostic::new(Code::UnknownStep, &source, text.span, message);
+                self.lowering.push(diagnostic.hint(format!("did you mean `{near}`?")).fix(text.span, near));
+            }
+        }
+    }
+
+    fn step(&mut self, node: Node<'_>) -> Option<StepDefinition> {
+        let word = node.get("kind").and_then(Node::raw);
+        let known = KINDS.iter().find(|(kind, _)| Some(*kind) == word).map(|(_, kind)| *kind);
+        let what = known.map_or("a step", KindWord::what);
+        let fields = Fields::of(node, what, self.lowering.sink);
+        let Some(mut fields) = fields else {
+            self.broken = true;
+            return None;
+        };
+        let id = self.id(&mut fields);
+        let kind = fields.required("kind", self.lowering.sink);
+        let kind = kind.and_then(|given| given.one_of(KINDS, self.lowering.sink));
+        let mut step = self.common(&mut fields, id.as_ref(), known);
+        match kind {
+            Some(kind) => match kinds::read(self, &mut fields, kind.value) {
+                Some(read) => step.kind = read,
+                None => self.broken = true,
+            },
+            None => {
+                self.broken = true;
+                OF_KINDS.iter().for_each(|(name, _)| fields.allow(&[name]));
+            }
+        }
+        let whose = |field: &str| OF_KINDS.iter().find(|(name, _)| *name == field);
+        let elsewhere = |field: &str| {
+            let kind = whose(field).map(|(_, whose)| format!("it is a field of {whose}"));
+            kind.or_else(|| ours(field))
+        };
+        fields.finish_with(self.lowering.sink, elsewhere);
+        step.id = id?.to_string();
+        Some(step)
+    }
+
+    /// Whether it is an id of this format is for the builder to say; here it must be a name at all.
+    fn id(&mut self, fields: &mut Fields<'_>) -> Option<StepId> {
+        let given = fields.required("id", self.lowering.sink);
+        let id = given.and_then(|given| given.name(|text| StepId::new(text), self.lowering.sink));
+        let Some(id) = id else {
+            self.broken = true;
+            return None;
+        };
+        self.lowering.step_item(&id.value, fields.node(), "id");
+        match self.names.get(id.value.as_str()).copied() {
+            None => drop(self.names.insert(id.value.to_string(), id.span)),
+            Some(first) => {
+                self.broken = true;
+                let message = format!("two steps are called `{}`", id.value);
+                let source = fields.node().source();
+                let diagnostic = Diagnostic::new(Code::DuplicateName, source, id.span, message);
+                let diagnostic = if first == id.span {
+                    diagnostic.label("an alias stands for it again")
+                } else {
+                    diagnostic.label("again here").also(first, "first here")
+                };
+                let hint = "ids are unique in a workflow, steps inside other steps included";
+                self.lowering.push(diagnostic.hint(hint));
+            }
+        }
+        Some(id.value)
+    }
+
+    /// The fields of every kind. The kind itself is put in later.
+    fn common(
+        &mut self,
+        fields: &mut Fields<'_>,
+        id: Option<&StepId>,
+        kind: Option<KindWord>,
+    ) -> StepDefinition {
+        let mut step = StepDefinition::new("", StepKind::Tool(kinds::no_tool()));
+        let sink = &mut *self.lowering.sink;
+        let mut text = |name: &'static str| {
+            fields.optional(name).and_then(|given| given.text(sink)).map(|text| text.value.to_owned())
+        };
+        step.name = text("name");
+        step.description = text("description");
+        step.compensation = text("compensation");
+        step.next = target(fields.optional("next"), self);
+        step.inputs = fields.optional("inputs").map(|given| self.inputs(given)).unwrap_or_default();
+        let sink = &mut *self.lowering.sink;
+        step.outputs = fields.optional("outputs").and_then(|given| policy::schema(given, sink));
+        step.approval = fields.optional("approval").and_then(|given| policy::approval(given, sink));
+        step.risk_level = fields.optional("risk_level").and_then(|given| policy::risk_level(given, sink));
+        let timeout = fields.optional("timeout_ms").and_then(|given| given.millis(1, sink));
+        step.timeout_ms = timeout.map(|length| length.value.0);
+        step.retry = fields.optional("retry").and_then(|given| policy::retry(given, sink));
+        let extra = Extra { on_error: kind == Some(KindWord::Map), ..Extra::default() };
+        if let Some(given) = fields.optional("metadata") {
+            let (metadata, skein) = policy::metadata(given, Level::Step, extra, sink);
+            step.metadata = metadata;
+            self.skein.extend(id.map(|id| (id.clone(), skein)));
+        }
+        let undo = step.compensation.as_ref().and_then(|undo| StepId::new(undo).ok());
+        self.undos.extend(id.cloned().zip(undo));
+        self.check_common(fields.node(), kind, step.approval.as_ref());
+        step
+    }
+
+    fn inputs(&mut self, given: Given<'_>) -> Map<String, Value> {
+        let Some(fields) = given.node.fields() else {
+            self.lowering.push(given.wrong("a mapping of names and values"));
+            return Map::new();
+        };
+        let read = |field: crate::yaml::Field<'_>, sink: &mut _| {
+            (field.key.to_owned(), value(Given { name: field.key, node: field.value }, sink))
+        };
+        fields.map(|field| read(field, self.lowering.sink)).collect()
+    }
+
+    /// Says which of these mean nothing for a kind.
+    fn check_common(&mut self, node: Node<'_>, kind: Option<KindWord>, approval: Option<&ApprovalClass>) {
+        use KindWord as K;
+        let Some(kind) = kind else { return };
+        let mut ignored = |names: &[&str], why: &str| self.lowering.warn_ignored(node, names, why);
+        match kind {
+            K::Tool | K::Subworkflow => {}
+            K::Parallel | K::Map | K::Loop => ignored(&["inputs"], "the steps inside have their own"),
+            K::Branch => {
+                ignored(&["inputs", "outputs", "retry", "timeout_ms"], "a branch only chooses");
+                ignored(&["next"], "a branch goes where `branches` and `default` say");
+            }
+            K::Suspend => {
+                ignored(&["inputs", "retry"], "a suspend only waits");
+                ignored(&["timeout_ms"], "how long it waits is `resume.timeout_ms`");
+            }
+            K::Approval => {
+                ignored(&["inputs", "retry"], "an approval only waits");
+                if node.get("on_approve").is_some() {
+                    ignored(&["next"], "`on_approve` and `on_reject` say where it goes");
+                }
+            }
+        }
+        match (kind, approval) {
+            (K::Tool, _) | (_, None) => {}
+            (K::Subworkflow, Some(ApprovalClass::Auto | ApprovalClass::PerStep)) => {}
+            (K::Subworkflow, Some(_)) => self.refuse_approval(node),
+            (_, Some(_)) => ignored(&["approval"], "only tools are approved before they run"),
+        }
+    }
+
+    /// Nobody is asked before a subworkflow starts, and a promise that someone is must not be made.
+    fn refuse_approval(&mut self, node: Node<'_>) {
+        let Some(field) = node.field("approval") else { return };
+        let message = "nobody can be asked before a subworkflow itself starts";
+        let diagnostic = Diagnostic::new(Code::Misplaced, node.source(), field.key_span, message);
+        let hint = "put an approval step before it, or give the workflow that it runs an `approval`";
+        self.lowering.push(diagnostic.hint(hint));
+    }
+}
+
+fn borrowed(name: &Spanned<String>) -> Spanned<&str> {
+    Spanned::new(name.value.as_str(), name.span)
+}
+
+/// Other formats have our own fields under another name.
+pub(super) fn ours(field: &str) -> Option<String> {
+    (field == "x-skein").then(|| "here it is `metadata.skein`".to_owned())
+}
+
+/// The id that a field names, or `$end`.
+pub(super) fn target(given: Option<Given<'_>>, steps: &mut Steps<'_, '_>) -> Option<String> {
+    let given = given?;
+    let text = given.words(steps.lowering.sink)?.value;
+    // No id starts so, and it is known what does.
+    if text.starts_with('$') && text != aip15::END {
+        let message = format!("there is no step `{text}`");
+        let (source, end) = (given.node.source(), aip15::END);
+        let diagnostic = Diagnostic::new(Code::UnknownStep, source, given.node.mark(), message);
+        let hint = format!("the end of the steps is `{end}`");
+        steps.lowering.push(diagnostic.hint(hint).fix(given.span(), end));
+    }
+    Some(text.to_owned())
+}
+
+/// What happens when nothing comes in time: one of a few words, or a step. A step may only be read later, so what is
+/// neither is said in the end.
+pub(super) fn late<'n>(
+    given: Option<Given<'n>>,
+    words: &'static [&'static str],
+    steps: &mut Steps<'_, '_>,
+) -> Option<&'n str> {
+    let given = given?;
+    let text = given.words(steps.lowering.sink)?;
+    if !words.contains(&text.value) {
+        steps.late.push((Spanned::new(text.value.to_owned(), text.span), words));
+    }
+    Some(text.value)
+}
+
+/// Where a step goes that does not say.
+pub(super) fn end() -> String {
+    aip15::END.to_owned()
+}

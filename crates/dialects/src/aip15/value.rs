@@ -1,0 +1,78 @@
+//! Values of the AIP-15 language as they are written: JSON, in which a text that starts with `$` is a path.
+//!
+//! Owns the warning about text that somebody hoped would be filled in. The paths themselves are the expression
+//! language's.
+
+use serde_json::Value;
+use skein_core::expr::Span;
+
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    read::Given,
+    yaml::{Node, Scalar},
+};
+
+/// How other languages begin an expression inside text, and how this one begins a path.
+const TEMPLATE: &str = "${{";
+const PATHS: &[&str] = &["$input.", "$workflow.inputs.", "$steps.", "$item."];
+
+/// Longer templates are not shown.
+const SHOWN: usize = 60;
+
+/// A value of a step's inputs, a result or an artifact.
+pub(super) fn value(given: Given<'_>, sink: &mut Sink) -> Value {
+    let mut todo = vec![given.node];
+    while let Some(node) = todo.pop() {
+        if is_literal(node) {
+            continue;
+        }
+        if let Some(Scalar::Text(text)) = node.scalar() {
+            // At its start it is a path, or says that it is none.
+            let path_from = usize::from(text.starts_with('$'));
+            warn_unfilled(node, text, path_from, sink);
+        }
+        todo.extend(node.items().into_iter().flatten());
+        todo.extend(node.fields().into_iter().flatten().map(|field| field.value));
+    }
+    given.node.json()
+}
+
+/// Text in which nothing is ever filled in.
+pub(super) fn plain<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
+    let text = given.words(sink)?.value;
+    warn_unfilled(given.node, text, 0, sink);
+    Some(text)
+}
+
+/// `{kind: literal, value: …}` means what it says.
+fn is_literal(node: Node<'_>) -> bool {
+    let is_two = node.fields().is_some_and(|fields| fields.len() == 2);
+    let kind = node.get("kind").and_then(Node::raw);
+    is_two && kind == Some("literal") && node.get("value").is_some()
+}
+
+/// How long a path is that a text starts with: names and dots, the last of them a name.
+fn path_length(text: &str) -> usize {
+    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '$' | '.' | '_' | '-');
+    let end = text.find(|c| !allowed(c)).unwrap_or(text.len());
+    text[..end].trim_end_matches(['.', '-']).len()
+}
+
+fn warn_unfilled(node: Node<'_>, text: &str, path_from: usize, sink: &mut Sink) {
+    let after = text.get(path_from..).unwrap_or_default();
+    let path = PATHS.iter().filter_map(|path| after.find(path)).min().map(|at| at + path_from);
+    let Some(start) = [text.find(TEMPLATE), path].into_iter().flatten().min() else { return };
+    let found = &text[start..];
+    let length = match found.find("}}") {
+        _ if !found.starts_with(TEMPLATE) => path_length(found),
+        Some(end) if end <= SHOWN => end + "}}".len(),
+        _ => TEMPLATE.len(),
+    };
+    let span = node.within(Span::new(start, start + length));
+    let shown = &found[..length];
+    let message = format!("`{shown}` stays as it is: nothing is filled in inside a text");
+    let hint = "a path is a value of its own, such as `$input.name` or `$steps.id.name`; to put a text together, use a \
+                step";
+    sink.push(Diagnostic::new(Code::StaysText, node.source(), span, message).hint(hint));
+}
