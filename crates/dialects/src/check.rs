@@ -14,6 +14,7 @@ use crate::{
     code::Code,
     detect::{Dialect, detect},
     diagnostic::{Diagnostic, Sink},
+    ioa,
     lowering::Lowered,
     places::Places,
     problem::{self, Vocabulary},
@@ -68,7 +69,8 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     let dialect = detected.dialect;
     let lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
-        Dialect::Aip15 | Dialect::Ioa | Dialect::Swdl => None,
+        Dialect::Ioa => ioa::lower(detected.tree, sink, project),
+        Dialect::Aip15 | Dialect::Swdl => None,
     };
     (Some(dialect), lowered)
 }

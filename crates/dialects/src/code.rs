@@ -93,6 +93,15 @@ codes! { // table
     // Parameters of one run.
     0401 MissingParameter Error,
     0402 BadParameter Error,
+    // IOA, and names that a project defines.
+    0701 NameNotDefined Error,
+    0702 NameNotChecked Warning,
+    0703 RetriedAnyway Warning,
+    0704 NoUndo Warning,
+    0705 UnusedUndo Warning,
+    0706 NearlyGate Warning,
+    0707 BadSchedule Warning,
+    0708 TriggerNotServed Note,
     // Legal and perhaps unwise.
     0901 NoTimeout Warning,
     0902 LongTimeout Warning,

@@ -133,6 +133,11 @@ impl Sink {
         diagnostics.into_iter().for_each(|diagnostic| self.push(diagnostic));
     }
 
+    /// Whether more of this kind would only be counted, so that it is not worth working out what was meant.
+    pub fn is_full(&self, code: Code) -> bool {
+        self.counts.get(&code).is_some_and(|count| *count >= KEPT)
+    }
+
     pub fn has_errors(&self) -> bool {
         self.errors
     }

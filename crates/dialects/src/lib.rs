@@ -6,12 +6,14 @@
 //! reads a file, a clock or the environment: other files are asked of a [`Project`].
 
 mod agentcore;
+mod catalog;
 mod check;
 mod code;
 mod common;
 mod detect;
 mod diagnostic;
 mod duration;
+mod ioa;
 mod lowering;
 mod names;
 mod path;

@@ -25,6 +25,19 @@ pub fn refuse_twins<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str
     }
 }
 
+/// Refuses a name that is there twice. The names must be the keys of something, so that the first one counts.
+pub fn refuse_duplicates<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str, sink: &mut Sink) {
+    let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
+    for (name, span) in names {
+        let first = *seen.entry(name).or_insert(span);
+        if first != span {
+            let message = format!("there is {what} `{name}` already");
+            let diagnostic = Diagnostic::new(Code::DuplicateName, &sink.source.clone(), span, message);
+            sink.push(diagnostic.label("again here").also(first, "first here"));
+        }
+    }
+}
+
 fn folded(name: &str) -> String {
     if name.is_ascii() {
         return name.to_ascii_lowercase();

@@ -38,10 +38,10 @@ impl Places {
             None => (self.top(), self.tree.root(), self.workflow),
         };
         let path = renamed(&at.field, renames);
-        let Some((found, whole)) = walk(node, &path) else { return head };
-        match at.span {
-            Some(span) if whole => found.within(span),
-            _ => found.mark(),
+        match walk(node, &path) {
+            Found::Whole(found) => at.span.map_or_else(|| found.mark(), |span| found.within(span)),
+            Found::Part(near) => near,
+            Found::Nothing => head,
         }
     }
 
@@ -59,19 +59,32 @@ fn renamed(field: &str, renames: Renames) -> String {
     found.unwrap_or_else(|| field.to_owned())
 }
 
-/// The node at a path such as `a.b[2]`, or the nearest above it; and whether the whole path was there. None if not
-/// even its beginning was.
-fn walk<'a>(from: Node<'a>, path: &str) -> Option<(Node<'a>, bool)> {
+/// How much of a path is in a tree.
+enum Found<'a> {
+    Whole(Node<'a>),
+    /// The place of the last part that is there: the key of a field, or an item.
+    Part(Span),
+    Nothing,
+}
+
+/// The node at a path such as `a.b[2]`, or the nearest above it.
+fn walk<'a>(from: Node<'a>, path: &str) -> Found<'a> {
     let mut node = from;
-    let mut steps = 0;
+    let mut last = Found::Nothing;
     for segment in path.split(['.', '[']).map(|segment| segment.trim_end_matches(']')) {
         let index = segment.parse().ok().and_then(|index: usize| node.items()?.nth(index));
-        match index.or_else(|| node.get(segment)) {
-            Some(inner) => node = inner,
-            None if steps == 0 => return None,
-            None => return Some((node, false)),
-        }
-        steps += 1;
+        let field = node.field(segment);
+        last = match (index, field) {
+            (Some(item), _) => {
+                node = item;
+                Found::Part(item.mark())
+            }
+            (None, Some(field)) => {
+                node = field.value;
+                Found::Part(field.key_span)
+            }
+            (None, None) => return last,
+        };
     }
-    Some((node, true))
+    Found::Whole(node)
 }

@@ -104,32 +104,44 @@ impl<'a> Fields<'a> {
 
     /// Refuses every field that was not asked for.
     pub fn finish(self, sink: &mut Sink) {
-        self.unknown(sink, Code::UnknownField);
+        self.unknown(sink, Code::UnknownField, |_| None);
     }
 
-    /// Warns of every field that was not asked for: the format lets others add their own.
+    /// The same, where some fields that are not of this mapping are of another: `elsewhere` says what to do with one.
+    pub fn finish_with(self, sink: &mut Sink, elsewhere: impl Fn(&str) -> Option<String>) {
+        self.unknown(sink, Code::UnknownField, elsewhere);
+    }
+
+    /// Warns of every field that was not asked for: the format lets others add their own. One that seems to be meant
+    /// for a field that is missing is refused.
     pub fn finish_open(self, sink: &mut Sink) {
-        self.unknown(sink, Code::IgnoredField);
+        self.unknown(sink, Code::IgnoredField, |_| None);
     }
 
-    fn unknown(mut self, sink: &mut Sink, code: Code) {
+    fn unknown(mut self, sink: &mut Sink, code: Code, elsewhere: impl Fn(&str) -> Option<String>) {
+        let absent: Vec<&str> =
+            self.asked.iter().copied().filter(|name| self.node.get(name).is_none()).collect();
         for field in self.node.fields().into_iter().flatten() {
             if self.asked.contains(&field.key) {
                 continue;
             }
+            let near = closest(field.key, self.asked.iter().copied()).filter(|near| absent.contains(near));
+            let missing = near.and_then(|near| self.missing.iter().position(|name| *name == near));
+            let code = if missing.is_some() { Code::UnknownField } else { code };
             let message = format!("{} has no field `{}`", self.what, field.key);
             let diagnostic = Diagnostic::new(code, self.node.source(), field.key_span, message);
-            let near = closest(field.key, self.asked.iter().copied());
-            sink.push(match near.filter(|near| self.node.get(near).is_none()) {
-                Some(near) => {
-                    self.missing.retain(|name| *name != near);
+            sink.push(match (elsewhere(field.key), near) {
+                (Some(hint), _) => diagnostic.hint(hint),
+                (None, Some(near)) => {
+                    missing.map(|at| self.missing.remove(at));
                     diagnostic.hint(format!("did you mean `{near}`?")).fix(field.key_span, near)
                 }
-                None => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
+                (None, None) => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
             });
         }
-        for name in self.missing {
-            let message = format!("{} needs `{name}`", self.what);
+        // All at once, because they are missing at the same place.
+        if !self.missing.is_empty() {
+            let message = format!("{} needs {}", self.what, listed(&self.missing));
             sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head, message));
         }
     }

@@ -27,7 +27,11 @@ fn cases(dialect: Dialect, sort: &str) -> Vec<std::path::PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs").join(dialect.as_str()).join(sort);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
-    files.retain(|path| path.is_file() && path.extension().is_none_or(|extension| extension != "snap"));
+    let is_case = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("names of cases are text");
+        path.is_file() && !name.starts_with('_') && !name.ends_with(".snap")
+    };
+    files.retain(|path| is_case(path));
     files.sort();
     assert!(!files.is_empty(), "no cases in {}", folder.display());
     files
@@ -71,4 +75,20 @@ fn agentcore_accepted() {
 #[test]
 fn agentcore_refused() {
     run(Dialect::AgentCore, "refused", false);
+}
+
+#[test]
+fn ioa_accepted() {
+    run(Dialect::Ioa, "accepted", true);
+}
+
+#[test]
+fn ioa_refused() {
+    run(Dialect::Ioa, "refused", false);
+}
+
+/// Without a project that defines names.
+#[test]
+fn ioa_alone() {
+    run(Dialect::Ioa, "alone", true);
 }
