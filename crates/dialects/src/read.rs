@@ -141,7 +141,7 @@ impl<'a> Fields<'a> {
         }
         // All at once, because they are missing at the same place.
         if !self.missing.is_empty() {
-            let message = format!("{} needs {}", self.what, listed(&self.missing));
+            let message = format!("{} needs {}", self.what, listed(&self.missing).replace("`, `", "` and `"));
             sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head, message));
         }
     }
