@@ -105,7 +105,8 @@ fn one_line(text: String) -> String {
         return text;
     }
     let end = text.char_indices().nth(MOST).map(|(end, _)| end);
-    let shown = text[..end.unwrap_or(text.len())].chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    let shown =
+        text[..end.unwrap_or(text.len())].chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
     shown.chain(end.map(|_| '…')).collect()
 }
 

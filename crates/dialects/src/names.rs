@@ -1,6 +1,6 @@
 //! Names that must differ to every reader: to a person, and to a file system that folds case.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use skein_core::expr::Span;
 use unicode_normalization::UnicodeNormalization;
@@ -25,15 +25,22 @@ pub fn refuse_twins<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str
     }
 }
 
-/// Refuses a name that is there twice. The names must be the keys of something, so that the first one counts.
+/// Refuses a name that is there twice, also where an alias is why.
 pub fn refuse_duplicates<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str, sink: &mut Sink) {
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for (name, span) in names {
-        let first = *seen.entry(name).or_insert(span);
-        if first != span {
-            let message = format!("there is {what} `{name}` already");
-            let diagnostic = Diagnostic::new(Code::DuplicateName, &sink.source.clone(), span, message);
-            sink.push(diagnostic.label("again here").also(first, "first here"));
+        match seen.entry(name) {
+            Entry::Vacant(entry) => {
+                entry.insert(span);
+            }
+            Entry::Occupied(first) => {
+                let message = format!("there is {what} `{name}` already");
+                let diagnostic = Diagnostic::new(Code::DuplicateName, &sink.source.clone(), span, message);
+                sink.push(match *first.get() {
+                    first if first == span => diagnostic.label("it is here, and again by an alias"),
+                    first => diagnostic.label("again here").also(first, "first here"),
+                });
+            }
         }
     }
 }

@@ -125,7 +125,8 @@ impl<'a> Fields<'a> {
             if self.asked.contains(&field.key) {
                 continue;
             }
-            let near = closest(field.key, self.asked.iter().copied()).filter(|near| absent.contains(near));
+            let near = || closest(field.key, self.asked.iter().copied());
+            let near = if sink.is_full(code) { None } else { near().filter(|near| absent.contains(near)) };
             let missing = near.and_then(|near| self.missing.iter().position(|name| *name == near));
             let code = if missing.is_some() { Code::UnknownField } else { code };
             let message = format!("{} has no field `{}`", self.what, field.key);

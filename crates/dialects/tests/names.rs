@@ -36,7 +36,8 @@ fn quoted(name: &str) -> String {
 #[test]
 fn any_safe_name_is_one() {
     let long = "n".repeat(200);
-    for name in ["a", "Build", "step_1", "with space", "ünï", "构建", "😀", "a.b", "a..b", "x-", &long] {
+    for name in ["a", "Build", "step_1", "with space", "ünï", "构建", "😀", "a.b", "a..b", "x-", &long]
+    {
         assert_eq!(codes(agentcore(&[name])), [], "{name:?}");
         assert_eq!(codes(ioa(&[name])), [], "{name:?}");
     }

@@ -55,8 +55,9 @@ fn aliases_that_grow_are_counted_and_not_written_out() {
         writeln!(bomb, "{next}: &{next} [{}]", vec![format!("*{one}"); 9].join(", ")).unwrap();
     }
     assert_eq!(read(&bomb).1, ["SK0006 6:12 this has over 100000 values with its aliases written out"]);
-    let chain: String =
-        (1..10_000).map(|i| format!("k{i}: &a{i} [*a{}]\n", i - 1)).fold("k0: &a0 x\n".to_owned(), |a, b| a + &b);
+    let chain: String = (1..10_000)
+        .map(|i| format!("k{i}: &a{i} [*a{}]\n", i - 1))
+        .fold("k0: &a0 x\n".to_owned(), |a, b| a + &b);
     let same: String = (0..10_000).map(|i| format!("k{i}: &a v\n")).collect();
     refuses_soon(&[("a chain of aliases", chain, Code::TooManyNodes)]);
     assert_eq!(read(&same).1, Vec::<String>::new());
@@ -88,7 +89,8 @@ fn an_alias_is_what_its_anchor_is() {
 
 #[test]
 fn what_is_nested_deeply_is_refused_and_not_followed() {
-    let stairs = |line: &str| -> String { (0..1_000).map(|i| format!("{}{line}\n", " ".repeat(i))).collect() };
+    let stairs =
+        |line: &str| -> String { (0..1_000).map(|i| format!("{}{line}\n", " ".repeat(i))).collect() };
     let deep = |part: &str| part.repeat(100_000);
     refuses_soon(&[
         ("lists in brackets", deep("["), Code::TooDeepYaml),
@@ -215,10 +217,16 @@ fn a_key_is_there_once_however_it_is_written() {
 fn tags_and_merges_are_refused() {
     refuses(&[
         ("a: !!str 5", "SK0008 1:4 the tag `!!str` has no meaning here"),
-        ("a: !!python/object:os.system x", "SK0008 1:4 the tag `!!python/object:os.system` has no meaning here"),
+        (
+            "a: !!python/object:os.system x",
+            "SK0008 1:4 the tag `!!python/object:os.system` has no meaning here",
+        ),
         ("!!map\na: 1", "SK0008 1:1 the tag `!!map` has no meaning here"),
         ("a: !local [1]", "SK0008 1:4 the tag `!local` has no meaning here"),
-        ("a: !<tag:yaml.org,2002:str> 5", "SK0008 1:4 the tag `!<tag:yaml.org,2002:str>` has no meaning here"),
+        (
+            "a: !<tag:yaml.org,2002:str> 5",
+            "SK0008 1:4 the tag `!<tag:yaml.org,2002:str>` has no meaning here",
+        ),
         ("a: !unknown!x 1", "SK0004 1:4 this is not YAML: a tag that cannot be read"),
         ("a: &x {b: 1}\nc:\n  <<: *x", "SK0009 3:3 `<<` does not merge mappings here"),
     ]);
@@ -231,7 +239,10 @@ fn only_the_core_schema_has_a_meaning() {
         "[no, on, 010, 1_000, 2026-01-02, 12:30, 0b1, .inf, .nan, 1e400, .]",
         json!(["no", "on", 10, "1_000", "2026-01-02", "12:30", "0b1", ".inf", ".nan", "1e400", "."]),
     )]);
-    accepts(&[("[true, Null, ~, 0x1f, 0o17, +3, .5, 1e3]", json!([true, null, null, 31, 15, 3, 0.5, 1000.0]))]);
+    accepts(&[(
+        "[true, Null, ~, 0x1f, 0o17, +3, .5, 1e3]",
+        json!([true, null, null, 31, 15, 3, 0.5, 1000.0]),
+    )]);
 }
 
 #[test]
@@ -278,7 +289,10 @@ fn what_is_not_closed() {
     refuses(&[
         ("a: 'x", "SK0004 1:4 this is not YAML: a quote is never closed"),
         ("a: \"x", "SK0004 1:4 this is not YAML: a quote is never closed"),
-        ("a: 'x\nb: 1", "SK0004 2:1 this is not YAML: a quote is not closed before a line that is not indented"),
+        (
+            "a: 'x\nb: 1",
+            "SK0004 2:1 this is not YAML: a quote is not closed before a line that is not indented",
+        ),
         ("a: [1, 2", "SK0004 1:4 this is not YAML: a `[` is never closed"),
         ("a: {b: 1", "SK0004 1:4 this is not YAML: a `{` is never closed"),
         ("a: {b: [1}", "SK0004 1:8 this is not YAML: a `[` is closed with `}`"),
@@ -295,7 +309,10 @@ fn what_stands_in_the_wrong_place() {
     refuses(&[
         ("a: b: c", "SK0004 1:5 this is not YAML: there cannot be a key here"),
         ("a: - b", "SK0004 1:4 this is not YAML: a list cannot begin here"),
-        ("a:\n  b: 1\n c: 2", "SK0004 3:2 this is not YAML: this line is not indented like the ones around it"),
+        (
+            "a:\n  b: 1\n c: 2",
+            "SK0004 3:2 this is not YAML: this line is not indented like the ones around it",
+        ),
         ("a: 1\nb", "SK0004 2:1 this is not YAML: a key and its `:` were expected here"),
         ("[-, a]", "SK0004 1:2 this is not YAML: a `-` alone is not a text here"),
         ("a: @x", "SK0004 1:4 this is not YAML: a text cannot begin with `@`"),
@@ -334,7 +351,10 @@ fn json_is_read_as_it_is() {
         (r#"{"a":"\udc00"}"#, &format!("SK0004 1:6 {escape}")),
         (r#"{"a":"\ud83d\u0041"}"#, &format!("SK0004 1:6 {escape}")),
         (r#"{"a":"\uZZZZ"}"#, &format!("SK0004 1:6 {escape}")),
-        (r#"{"a":"\q"}"#, "SK0004 1:6 this is not YAML: a `\\` in double quotes that is followed by no escape"),
+        (
+            r#"{"a":"\q"}"#,
+            "SK0004 1:6 this is not YAML: a `\\` in double quotes that is followed by no escape",
+        ),
         (r#"{"a":1,"a":2}"#, "SK0005 1:8 `a` is here twice"),
     ]);
 }
@@ -360,7 +380,8 @@ fn front_matter_is_what_is_between_two_lines() {
     ] {
         assert_eq!(format_of(&text), Ok(Dialect::Aip15), "{:?}", &text[..40]);
     }
-    let refused = |text: &str, said: &str| assert_eq!(format_of(text), Err(vec![said.to_owned()]), "{text:?}");
+    let refused =
+        |text: &str, said: &str| assert_eq!(format_of(text), Err(vec![said.to_owned()]), "{text:?}");
     refused(front, "SK0015 1:1 an AIP-15 workflow is the front matter of a Markdown file");
     refused(&format!("---\n{front}"), "SK0015 1:1 this front matter is never closed");
     refused("---\n---\nProse.\n", "SK0013 2:1 there is nothing in this file");

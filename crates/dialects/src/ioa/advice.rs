@@ -47,7 +47,8 @@ impl Advice<'_> {
     }
 
     fn check_undo(&mut self) {
-        let entries: BTreeSet<&StepId> = self.spec.compensation.iter().map(|entry| &entry.step.value).collect();
+        let entries: BTreeSet<&StepId> =
+            self.spec.compensation.iter().map(|entry| &entry.step.value).collect();
         let undoes = |step: &Step<'_>| {
             step.on_failure.as_ref().filter(|word| word.value == OnFailure::Compensate).map(|word| word.span)
         };
@@ -71,9 +72,11 @@ impl Advice<'_> {
     }
 
     fn check_gate(&mut self, step: &Step<'_>) {
-        if step.node.get("timeout").is_none() {
-            let message = format!("the gate `{}` has no timeout: it may wait for ever", step.id.value);
-            self.say(Code::NoTimeout, step.id.span, message, "say how long it may wait, such as `timeout: 24h`");
+        if step.timeout.is_none() {
+            let until = if self.spec.timeout.is_some() { "as long as the run lasts" } else { "for ever" };
+            let message = format!("the gate `{}` has no timeout: it may wait {until}", step.id.value);
+            let hint = "say how long it may wait, such as `timeout: 24h`";
+            self.say(Code::NoTimeout, step.id.span, message, hint);
         }
         let ignored = [
             (step.node.field("retryPolicy"), "`retryPolicy` changes nothing: nobody is asked twice"),

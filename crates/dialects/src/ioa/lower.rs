@@ -98,11 +98,8 @@ fn scope(spec: &Spec<'_>, steps: Vec<skein_core::ir::Step>) -> Scope {
         failed_step: spec.skein.compensate_failed_step,
         if_one_fails: UndoFailure::Stop,
     };
-    scope.retry = (spec.failure_policy() == FailurePolicy::Retry).then(|| RunRetry {
-        attempts: defaults::RUNS,
-        backoff: defaults::RUN_BACKOFF,
-        on_timeout: true,
-    });
+    let retry = RunRetry { attempts: defaults::RUNS, backoff: defaults::RUN_BACKOFF, on_timeout: true };
+    scope.retry = (spec.failure_policy() == FailurePolicy::Retry).then_some(retry);
     scope
 }
 
@@ -156,9 +153,9 @@ fn compensations<'a>(
 
 fn triggers(source: &syntax::Trigger<'_>, lowering: &mut Lowering<'_>) -> Vec<Trigger> {
     let mut triggers = Vec::new();
+    let condition = source.condition.and_then(|given| condition(given, lowering));
     if let Some(event) = &source.event {
         note_not_served(event.span, "an event", lowering.sink);
-        let condition = source.condition.and_then(|given| condition(given, lowering));
         triggers.push(Trigger::Event { event: event.value.to_owned(), condition });
     }
     if let Some(given) = source.schedule {

@@ -27,6 +27,8 @@ fn step_word(status: StepStatus) -> &'static str {
         StepStatus::Pending | StepStatus::Ready | StepStatus::Skipped => "pending",
         StepStatus::Running | StepStatus::Checking | StepStatus::Waiting => "running",
         StepStatus::Succeeded | StepStatus::Undone => "completed",
-        StepStatus::Failed | StepStatus::Incomplete | StepStatus::TimedOut | StepStatus::Cancelled => "failed",
+        StepStatus::Failed | StepStatus::Incomplete | StepStatus::TimedOut | StepStatus::Cancelled => {
+            "failed"
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     yaml::Field,
 };
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::ioa) struct Metadata<'a> {
     pub name: Option<&'a str>,
     pub version: Option<&'a str>,

@@ -70,7 +70,7 @@ fn length(given: Option<Given<'_>>, sink: &mut Sink) -> Option<Millis> {
 }
 
 impl<'a> Resource<'a> {
-    /// None if it is not a workflow, or has no `metadata` or `spec` to speak of.
+    /// None if it is not a workflow, or has no `spec` to speak of.
     pub fn read(root: Node<'a>, sink: &mut Sink) -> Option<Resource<'a>> {
         let mut fields = Fields::of(root, "a Workflow resource", sink)?;
         fields.required("apiVersion", sink).map(|given| given.one_of(API_VERSIONS, sink));
@@ -91,7 +91,7 @@ impl<'a> Resource<'a> {
         fields.finish_with(sink, |key| {
             OF_SPEC.contains(&key).then(|| format!("`{key}` is a field of `spec`: indent it under that"))
         });
-        Some(Resource { metadata: metadata?, spec: spec? })
+        Some(Resource { metadata: metadata.unwrap_or_default(), spec: spec? })
     }
 }
 
@@ -114,7 +114,9 @@ impl<'a> Spec<'a> {
         let description = fields.required("description", sink).and_then(|given| given.words(sink));
         let spec = Spec {
             description: description.map(|text| text.value),
-            domains: fields.required("domainsInvolved", sink).map_or_else(Vec::new, |given| some(given, sink)),
+            domains: fields
+                .required("domainsInvolved", sink)
+                .map_or_else(Vec::new, |given| some(given, sink)),
             trigger: fields
                 .optional("trigger")
                 .and_then(|given| Trigger::read(given, sink))

@@ -30,7 +30,8 @@ enum Says {
 impl RetryPolicy {
     pub fn read(given: Given<'_>, sink: &mut Sink) -> Option<RetryPolicy> {
         let mut fields = Fields::of(given.node, "a retry policy", sink)?;
-        let max_retries = fields.optional("maxRetries").and_then(|given| given.whole(0..=limits::ATTEMPTS - 1, sink));
+        let max_retries =
+            fields.optional("maxRetries").and_then(|given| given.whole(0..=limits::ATTEMPTS - 1, sink));
         let says = fields.optional("backoff").and_then(|given| read_backoff(given, sink));
         let initial = delay(fields.optional("initialDelay"), sink);
         let most = delay(fields.optional("maxDelay"), sink);

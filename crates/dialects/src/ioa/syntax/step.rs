@@ -2,7 +2,11 @@
 
 use skein_core::{ids::StepId, time::Millis};
 
-use super::{super::defaults::{ON_FAILURE, OnFailure}, length, retry::RetryPolicy};
+use super::{
+    super::defaults::{ON_FAILURE, OnFailure},
+    length,
+    retry::RetryPolicy,
+};
 use crate::{
     diagnostic::Sink,
     read::{Fields, Given, Spanned},
@@ -46,7 +50,19 @@ impl<'a> Step<'a> {
         fields.finish_open(sink);
         let input = own(block, "input", sink);
         let output = own(block, "output", sink);
-        Some(Step { id: id?, node, agent, action, depends_on, timeout, retry, on_failure, skein, input, output })
+        Some(Step {
+            id: id?,
+            node,
+            agent,
+            action,
+            depends_on,
+            timeout,
+            retry,
+            on_failure,
+            skein,
+            input,
+            output,
+        })
     }
 }
 
