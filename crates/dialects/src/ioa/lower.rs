@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use skein_core::{
     closest::did_you_mean,
-    expr::{Expr, Span, ioa},
+    expr::{Expr, ioa},
     ids::{StepId, WorkflowId},
     ir::{Origin, RunRetry, Schema, Scope, Shape, Trigger, UndoFailure, UndoPolicy, Workflow},
 };
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     catalog,
     code::Code,
-    common::id_like,
+    common::{id_like, trigger_not_served},
     detect::Dialect,
     diagnostic::{Diagnostic, Sink},
     duration::Units,
@@ -155,19 +155,14 @@ fn triggers(source: &syntax::Trigger<'_>, lowering: &mut Lowering<'_>) -> Vec<Tr
     let mut triggers = Vec::new();
     let condition = source.condition.and_then(|given| condition(given, lowering));
     if let Some(event) = &source.event {
-        note_not_served(event.span, "an event", lowering.sink);
+        trigger_not_served(event.span, "an event", lowering.sink);
         triggers.push(Trigger::Event { event: event.value.to_owned(), condition });
     }
     if let Some(given) = source.schedule {
-        note_not_served(given.node.mark(), "a schedule", lowering.sink);
+        trigger_not_served(given.node.mark(), "a schedule", lowering.sink);
         triggers.extend(schedule(given, lowering.sink));
     }
     triggers
-}
-
-fn note_not_served(span: Span, what: &str, sink: &mut Sink) {
-    let message = format!("nothing starts runs by {what} yet; `skein run` does");
-    sink.push(Diagnostic::new(Code::TriggerNotServed, &sink.source, span, message));
 }
 
 fn condition(given: Given<'_>, lowering: &mut Lowering<'_>) -> Option<Expr> {
