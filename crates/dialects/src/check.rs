@@ -15,7 +15,7 @@ use crate::{
     code::Code,
     detect::{Dialect, detect},
     diagnostic::{Diagnostic, Sink},
-    load,
+    ioa, load,
     lowering::Lowered,
     places::Places,
     problem::{self, Stricter, Vocabulary},
@@ -95,8 +95,8 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     let lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
         Dialect::Aip15 => aip15::lower(detected.tree, sink, project),
+        Dialect::Ioa => ioa::lower(detected.tree, sink, project),
         Dialect::Swdl => swdl::lower(detected.tree, sink, project),
-        Dialect::Ioa => None,
     };
     (Some(dialect), lowered)
 }

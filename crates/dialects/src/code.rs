@@ -100,9 +100,14 @@ codes! { // table
     0601 NobodyInRole Warning,
     0602 StaysText Warning,
     0603 WrongSchedule Error,
-    // Names that a project defines, and triggers.
+    // IOA, and names that a project defines.
     0701 NameNotDefined Error,
     0702 NameNotChecked Warning,
+    0703 RetriedAnyway Warning,
+    0704 NoUndo Warning,
+    0705 UnusedUndo Warning,
+    0706 NearlyGate Warning,
+    0707 BadSchedule Warning,
     0708 TriggerNotServed Note,
     // SWDL.
     0801 Widens Error,

@@ -1,6 +1,14 @@
 //! Decisions that hold for every format.
 
-use skein_core::ir::{Capability, Kind, OnInterrupted, Retry, Worker};
+use skein_core::{
+    expr::Span,
+    ir::{Capability, Kind, OnInterrupted, Retry, Worker},
+};
+
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+};
 
 /// What happens to an attempt that the host died under, where the source says nothing: whatever may be done twice is;
 /// an agent that edits goes on with its own session.
@@ -31,4 +39,10 @@ pub(crate) fn id_like(text: &str) -> String {
         "" | "." | ".." => "workflow".to_owned(),
         id => id.to_owned(),
     }
+}
+
+/// Notes that a trigger is kept and starts nothing by itself. `what` is what it waits for, with its article.
+pub(crate) fn trigger_not_served(span: Span, what: &str, sink: &mut Sink) {
+    let message = format!("nothing starts runs by {what} yet; `skein run` does");
+    sink.push(Diagnostic::new(Code::TriggerNotServed, &sink.source, span, message));
 }

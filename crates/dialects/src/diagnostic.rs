@@ -46,7 +46,7 @@ impl Diagnostic {
         Diagnostic {
             code,
             severity: code.severity(),
-            message: message.into(),
+            message: one_line(message.into()),
             labels: vec![Label { source: source.clone(), span, message: String::new() }],
             hint: None,
             fix: None,
@@ -76,7 +76,7 @@ impl Diagnostic {
 
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Diagnostic {
-        self.hint = Some(hint.into());
+        self.hint = Some(one_line(hint.into()));
         self
     }
 
@@ -101,6 +101,19 @@ impl Diagnostic {
     pub fn place(&self) -> &Label {
         &self.labels[0]
     }
+}
+
+/// Names and values from a source may be long, have lines, or hold what a terminal would obey.
+fn one_line(text: String) -> String {
+    const MOST: usize = 500;
+    let is_plain = text.len() <= MOST && !text.chars().any(char::is_control);
+    if is_plain {
+        return text;
+    }
+    let end = text.char_indices().nth(MOST).map(|(end, _)| end);
+    let shown =
+        text[..end.unwrap_or(text.len())].chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    shown.chain(end.map(|_| '…')).collect()
 }
 
 /// More of one kind than this are counted and not kept.
@@ -164,5 +177,32 @@ impl Sink {
             }
         }
         self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_that_can_be_shown() {
+        assert_eq!(one_line("é `x`".to_owned()), "é `x`");
+        assert_eq!(one_line("a\nb\u{1b}[31m".to_owned()), "a\u{fffd}b\u{fffd}[31m");
+        assert_eq!(one_line("é".repeat(501)), format!("{}…", "é".repeat(500)));
+        assert_eq!(one_line("é".repeat(500)), "é".repeat(500));
+    }
+
+    #[test]
+    fn what_is_not_kept_is_counted() {
+        let source = Source::new("a.yaml", "x".repeat(100));
+        let mut sink = Sink::new(source.clone());
+        for i in 0..KEPT + 3 {
+            assert_eq!(sink.is_full(Code::BadYaml), i >= KEPT);
+            sink.push(Diagnostic::new(Code::BadYaml, &source, Span::new(i, i + 1), "no"));
+        }
+        sink.push(Diagnostic::new(Code::BadYaml, &source, Span::new(3, 4), "the same place"));
+        let said = sink.finish();
+        assert_eq!(said.len(), KEPT + 1);
+        assert_eq!(said[KEPT].message, "3 more of these are not shown");
     }
 }

@@ -1,6 +1,6 @@
 //! Names that must differ to every reader: to a person, and to a file system that folds case.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use skein_core::expr::Span;
 use unicode_normalization::UnicodeNormalization;
@@ -21,6 +21,26 @@ pub fn refuse_twins<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str
             let diagnostic = Diagnostic::new(Code::TwinNames, &source, span, message);
             let hint = "on some file systems the two would be one";
             sink.push(diagnostic.also(at, "the other is here").hint(hint));
+        }
+    }
+}
+
+/// Refuses a name that is there twice, also where an alias is why.
+pub fn refuse_duplicates<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str, sink: &mut Sink) {
+    let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
+    for (name, span) in names {
+        match seen.entry(name) {
+            Entry::Vacant(entry) => {
+                entry.insert(span);
+            }
+            Entry::Occupied(first) => {
+                let message = format!("there is {what} `{name}` already");
+                let diagnostic = Diagnostic::new(Code::DuplicateName, &sink.source.clone(), span, message);
+                sink.push(match *first.get() {
+                    first if first == span => diagnostic.label("it is here, and again by an alias"),
+                    first => diagnostic.label("again here").also(first, "first here"),
+                });
+            }
         }
     }
 }

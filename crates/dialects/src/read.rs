@@ -155,7 +155,8 @@ impl<'a> Fields<'a> {
                 self.missing.clear();
                 continue;
             }
-            let near = closest(field.key, self.asked.iter().copied()).filter(|near| absent.contains(near));
+            let near = || closest(field.key, self.asked.iter().copied());
+            let near = if sink.is_full(code) { None } else { near().filter(|near| absent.contains(near)) };
             let missing = near.and_then(|near| self.missing.iter().position(|name| *name == near));
             let code = if missing.is_some() { Code::UnknownField } else { code };
             let message = format!("{} has no field `{}`", self.what, brief(field.key));
@@ -171,7 +172,7 @@ impl<'a> Fields<'a> {
         }
         // All at once, because they are missing at the same place.
         if !self.missing.is_empty() {
-            let message = format!("{} needs {}", self.what, listed(&self.missing));
+            let message = format!("{} needs {}", self.what, all_of(&self.missing));
             sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head, message));
         }
     }
@@ -185,6 +186,14 @@ pub(crate) fn brief(text: &str) -> Cow<'_, str> {
         Some((end, _)) => format!("{}…", &line[..end]).into(),
         None if line.len() < text.trim_end().len() => format!("{line}…").into(),
         None => line.into(),
+    }
+}
+
+/// Names of which all are meant.
+fn all_of(names: &[&str]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} and `{last}`", listed(first)),
+        names => listed(names),
     }
 }
 

@@ -7,44 +7,141 @@ use skein_core::{expr::Span, limits};
 
 use crate::{code::Code, diagnostic::Diagnostic, source::Source};
 
+/// YAML itself allows no longer key, so that a reader need not look far ahead.
+const KEY_CHARACTERS: usize = 1024;
+
 /// The diagnostic for an error of the parser.
 pub(super) fn diagnostic(kind: &ErrorKind, source: &Arc<Source>, span: Span) -> Diagnostic {
     if matches!(kind, ErrorKind::RecursionLimitExceeded) {
         let message = format!("this is nested more than {} levels deep", limits::YAML_DEPTH);
         return Diagnostic::new(Code::TooDeepYaml, source, span, message);
     }
-    let (message, hint) = words(kind);
+    let (message, hint) = match words(kind, &Around::of(source, span)) {
+        Some((message, hint)) => (message.to_owned(), hint.to_owned()),
+        None => with_names(kind),
+    };
     let diagnostic = Diagnostic::new(Code::BadYaml, source, span, format!("this is not YAML: {message}"));
-    match hint {
-        "" => diagnostic,
-        hint => diagnostic.hint(hint),
+    if hint.is_empty() { diagnostic } else { diagnostic.hint(hint) }
+}
+
+/// What is before an error in its line.
+struct Around {
+    begins_line: bool,
+    far: bool,
+}
+
+impl Around {
+    fn of(source: &Source, span: Span) -> Around {
+        let before = source.slice(Span { start: 0, end: span.start });
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let begins_line = line.bytes().all(|b| matches!(b, b' ' | b'\t' | b'-'));
+        Around { begins_line, far: line.chars().nth(KEY_CHARACTERS).is_some() }
     }
 }
 
-fn words(kind: &ErrorKind) -> (String, &'static str) {
+/// What is wrong and what to do, where no name of the source belongs into it.
+fn words(kind: &ErrorKind, around: &Around) -> Option<(&'static str, &'static str)> {
+    // table
     use ErrorKind as K;
-    let (message, hint) = match kind {
-        K::TabNotAllowed | K::TabInBlockIndentation => {
+    Some(match kind {
+        K::TabNotAllowed | K::TabInBlockIndentation | K::TabInIndentation => {
             ("a tab where spaces are needed", "indent with spaces")
         }
+        K::TabInPlainScalar => ("a line after this text begins with a tab", "indent with spaces"),
+        K::TabAtBlockScalarStart => ("the text begins with a tab", "indent with spaces"),
         K::UnexpectedEofFlowSequence => ("a `[` is never closed", "close it with `]`"),
-        K::UnexpectedEofFlowMapping | K::UnexpectedEofImplicitFlowMapping => {
-            ("a `{` is never closed", "close it with `}`")
-        }
+        K::UnexpectedEofFlowMapping => ("a `{` is never closed", "close it with `}`"),
+        K::UnexpectedEofImplicitFlowMapping => ("there is nothing before this `,`", "take the `,` out"),
+        K::MisplacedFlowCollectionEnd => ("this closes nothing", "take it out, or put the text in quotes"),
         K::ExpectedFlowSequenceSeparator => ("a `,` or `]` is missing", ""),
         K::ExpectedFlowMappingSeparator => ("a `,` or `}` is missing", ""),
-        K::InvalidIndentation | K::ExpectedBlockMappingKey | K::ExpectedBlockSequenceEntry => (
-            "this line is not indented like the ones around it",
-            "keys of one mapping, and dashes of one list, start in the same column",
-        ),
+        K::InvalidIndentation | K::ExpectedBlockMappingKey | K::ExpectedBlockSequenceEntry
+            if around.begins_line =>
+        {
+            (
+                "this line is not indented like the ones around it",
+                "keys of one mapping, and dashes of one list, start in the same column",
+            )
+        }
+        K::InvalidIndentation
+        | K::ExpectedBlockMappingKey
+        | K::ExpectedBlockSequenceEntry
+        | K::ExpectedDocumentStart
+        | K::InvalidDocumentEnd => {
+            ("a value has ended, and something follows it", "look at the quotes and brackets before this")
+        }
         K::SimpleKeyExpected | K::InvalidSimpleKey => {
             ("a key and its `:` were expected here", "write `key: value`; quote a text that holds `: `")
         }
-        K::UnclosedQuotedScalar | K::InvalidQuotedScalarIndent => {
+        K::MappingValueNotAllowed if around.far => {
+            ("a key is longer than 1024 characters", "write a long key after `? `, or shorten it")
+        }
+        K::MappingValueNotAllowed | K::MappingKeyNotAllowed | K::InvalidColonPlacement => {
+            ("there cannot be a key here", "quote a text that holds `: `; put each key on a line of its own")
+        }
+        K::BlockSequenceEntryNotAllowed | K::BlockEntryInFlowCollection => {
+            ("a list cannot begin here", "put its first `- ` on a line of its own, or write `[a, b]`")
+        }
+        K::PlainScalarStartsWithDashFlowIndicator => ("a `-` alone is not a text here", "put it in quotes"),
+        K::UnclosedQuotedScalar | K::DocumentIndicatorInQuotedScalar => {
             ("a quote is never closed", "close it with the same quote")
         }
+        K::InvalidQuotedScalarIndent => (
+            "a quote is not closed before a line that is not indented",
+            "close it, or indent the lines that the text goes on in",
+        ),
+        K::InvalidTrailingSingleQuotedScalar => {
+            ("something follows the closing quote", "write `''` for a quote inside of the text")
+        }
+        K::InvalidTrailingDoubleQuotedScalar => {
+            ("something follows the closing quote", "write `\\\"` for a quote inside of the text")
+        }
+        K::UnknownQuotedScalarEscape => (
+            "a `\\` in double quotes that is followed by no escape",
+            "write `\\\\` for the character itself, or use single quotes",
+        ),
+        K::InvalidQuotedScalarHexEscape
+        | K::InvalidLowSurrogateHexEscape
+        | K::InvalidLowSurrogate
+        | K::MissingLowSurrogate
+        | K::UnpairedLowSurrogate
+        | K::InvalidUnicodeEscape => ("an escape in double quotes that is no character", ""),
+        K::MissingAnchorOrAliasName => {
+            ("a name is missing after `&` or `*`", "quote a text that begins with one of them")
+        }
+        K::UndeclaredTagHandle | K::InvalidTagTerminator | K::MissingTagUri | K::UnclosedVerbatimTag => {
+            ("a tag that cannot be read", "quote a text that begins with `!`")
+        }
+        K::InvalidBlockScalarHeader | K::ZeroBlockScalarIndent => {
+            ("the text after `|` or `>` starts on the next line", "")
+        }
+        K::InvalidBlockScalarIndent => {
+            ("this line is indented less than the text it belongs to", "indent all of its lines alike")
+        }
         K::BomInsideDocument => ("a byte order mark in the middle of the file", "delete it"),
-        other => return (other.to_string(), ""),
-    };
-    (message.to_owned(), hint)
+        _ => return None,
+    })
+}
+
+/// The same, where a character of the source belongs into it.
+fn with_names(kind: &ErrorKind) -> (String, String) {
+    match kind {
+        ErrorKind::UnclosedFlowCollection { open } => {
+            let close = if *open == '[' { ']' } else { '}' };
+            (format!("a `{open}` is never closed"), format!("close it with `{close}`"))
+        }
+        ErrorKind::MismatchedFlowCollectionEnd { open, close } => {
+            (format!("a `{open}` is closed with `{close}`"), String::new())
+        }
+        ErrorKind::UnexpectedCharacter { character } if character.is_control() => {
+            let number = u32::from(*character);
+            let hint = format!("take it out, or write it as `\\u{number:04x}` in double quotes");
+            (format!("the character U+{number:04X} cannot be here"), hint)
+        }
+        ErrorKind::UnexpectedCharacter { character } => {
+            let shown = if *character == '`' { "a backtick".to_owned() } else { format!("`{character}`") };
+            (format!("a text cannot begin with {shown}"), "put it in quotes".to_owned())
+        }
+        other => (other.to_string(), String::new()),
+    }
 }

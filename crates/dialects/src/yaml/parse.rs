@@ -29,6 +29,7 @@ pub fn parse(window: Span, sink: &mut Sink) -> Option<Tree> {
         anchors: BTreeMap::new(),
         root: None,
         documents: 0,
+        aliases: false,
         broken: false,
     };
     builder.run();
@@ -36,11 +37,13 @@ pub fn parse(window: Span, sink: &mut Sink) -> Option<Tree> {
     if broken {
         return None;
     }
-    let Some(root) = root else {
-        sink.push(Diagnostic::new(Code::EmptySource, &source, window, "there is nothing in this file"));
-        return None;
-    };
-    Some(Tree { sources: vec![(0, source)], nodes, root })
+    let tree = root.map(|root| Tree { sources: vec![(0, source.clone())], nodes, root });
+    let tree = tree.filter(|tree| !tree.root().is_null());
+    if tree.is_none() {
+        let start = Span { end: window.start, ..window };
+        sink.push(Diagnostic::new(Code::EmptySource, &source, start, "there is nothing in this file"));
+    }
+    tree
 }
 
 /// A collection whose end has not come yet.
@@ -49,11 +52,14 @@ struct Open {
     anchor: usize,
     /// In a mapping: the key that waits for its value.
     key: Option<(Text, Span)>,
-    /// In a mapping: where each key first stood.
-    keys: BTreeMap<String, Span>,
+    /// In a mapping of many keys: where each first stood.
+    keys: BTreeMap<Box<str>, Span>,
     /// Nodes in it when every alias is written out.
     size: usize,
 }
+
+/// A mapping of no more keys is looked through, and has no table of them.
+const FEW: usize = 16;
 
 struct Builder<'s> {
     source: &'s Arc<Source>,
@@ -66,6 +72,8 @@ struct Builder<'s> {
     anchors: BTreeMap<usize, Option<u32>>,
     root: Option<u32>,
     documents: usize,
+    /// Whether any node is there more than once.
+    aliases: bool,
     broken: bool,
 }
 
@@ -118,7 +126,9 @@ impl Builder<'_> {
             Event::Alias(anchor) => self.alias(anchor, span),
             Event::UnresolvedAlias(name) => {
                 let message = format!("there is no anchor `&{name}` before this");
-                self.fail(Code::UnknownAlias, span, message);
+                self.broken = true;
+                let diagnostic = self.report(Code::UnknownAlias, span, message);
+                self.sink.push(diagnostic.hint("quote a text that begins with `*`"));
             }
             _ => {}
         }
@@ -191,7 +201,7 @@ impl Builder<'_> {
         }
         let number = self.add(Data::Scalar { text, plain }, span, 1);
         self.name(anchor, number);
-        self.place(number);
+        self.place(number, span);
     }
 
     fn wants_key(&self) -> bool {
@@ -201,22 +211,42 @@ impl Builder<'_> {
     }
 
     fn key(&mut self, text: Text, plain: bool, span: Span) {
-        let key = text.of(&self.source.clone()).to_owned();
+        let source = self.source;
+        let key = text.of(source);
         if plain && key == "<<" {
             let hint = "write the fields out, or name one value with an anchor and an alias";
             let diagnostic =
                 self.report(Code::MergeRefused, span, "`<<` does not merge mappings here").hint(hint);
             self.sink.push(diagnostic);
         }
-        let open = self.open.last_mut().expect("a key is inside a mapping");
-        if let Some(first) = open.keys.get(&key).copied() {
-            let message = format!("`{key}` is here twice");
+        if let Some(first) = self.seen(key, span) {
+            let message = format!("`{}` is here twice", shortened(key));
             let diagnostic = self.report(Code::DuplicateKey, span, message);
             self.sink.push(diagnostic.label("again here").also(first, "first here"));
-        } else {
-            open.keys.insert(key, span);
         }
         self.open.last_mut().expect("a key is inside a mapping").key = Some((text, span));
+    }
+
+    /// Where the mapping that is open already has this key.
+    fn seen(&mut self, key: &str, span: Span) -> Option<Span> {
+        let open = self.open.last_mut().expect("a key is inside a mapping");
+        let Data::Map(entries) = &self.nodes[open.number as usize].1 else { return None };
+        if entries.len() < FEW {
+            let same = entries.iter().find(|entry| entry.key.of(self.source) == key);
+            return same.map(|entry| entry.key_span);
+        }
+        if open.keys.is_empty() {
+            for entry in entries {
+                open.keys.entry(entry.key.of(self.source).into()).or_insert(entry.key_span);
+            }
+        }
+        match open.keys.get(key) {
+            Some(first) => Some(*first),
+            None => {
+                open.keys.insert(key.into(), span);
+                None
+            }
+        }
     }
 
     fn begin(&mut self, data: Data, anchor: usize, span: Span) {
@@ -241,7 +271,7 @@ impl Builder<'_> {
         node.0 = Span { start: node.0.start, end: span.end.max(node.0.end) };
         self.sizes[open.number as usize] = open.size;
         self.name(open.anchor, open.number);
-        self.place(open.number);
+        self.place(open.number, span);
     }
 
     fn alias(&mut self, anchor: usize, span: Span) {
@@ -249,7 +279,10 @@ impl Builder<'_> {
             return self.fail(Code::KeyNotText, span, "a key must be text, and this is an alias");
         }
         match self.anchors.get(&anchor).copied().flatten() {
-            Some(number) => self.place(number),
+            Some(number) => {
+                self.aliases = true;
+                self.place(number, span);
+            }
             None => {
                 let message = format!("`{}` is inside what it stands for", self.source.slice(span));
                 self.fail(Code::UnknownAlias, span, message);
@@ -270,7 +303,7 @@ impl Builder<'_> {
     }
 
     /// Puts a finished node where it belongs: into the collection that is open, or at the root.
-    fn place(&mut self, number: u32) {
+    fn place(&mut self, number: u32, at: Span) {
         let size = self.sizes[number as usize];
         let Some(open) = self.open.last_mut() else {
             self.root = Some(number);
@@ -287,10 +320,18 @@ impl Builder<'_> {
             Data::Scalar { .. } => unreachable!("only collections are open"),
         }
         if total > limits::YAML_NODES {
-            let span = self.nodes[into].0;
-            let message =
-                format!("with its aliases written out, this has over {} values", limits::YAML_NODES);
-            self.fail(Code::TooManyNodes, Span { start: span.start, end: span.start }, message);
+            let written_out = if self.aliases { " with its aliases written out" } else { "" };
+            let message = format!("this has over {} values{written_out}", limits::YAML_NODES);
+            self.fail(Code::TooManyNodes, at, message);
         }
+    }
+}
+
+/// A key as a message shows it.
+fn shortened(key: &str) -> String {
+    const MOST: usize = 60;
+    match key.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &key[..end]),
+        None => key.to_owned(),
     }
 }

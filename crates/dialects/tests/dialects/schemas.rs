@@ -1,19 +1,18 @@
 //! The JSON Schemas that editors are given: they accept what is accepted, refuse what is refused for its shape, say
 //! something about every field, and have the same definitions of what Skein adds.
 
-mod yaml;
-
 use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
 
+use crate::document;
 use jsonschema::Validator;
 use serde_json::Value;
 use skein_dialects::{Dialect, schema};
 
-const SHARED: &str = include_str!("../schemas/x-skein.json");
+const SHARED: &str = include_str!("../../schemas/x-skein.json");
 
 /// Refused for what fields mean together, for other files, or as YAML: more than a schema can say.
 const BEYOND_SHAPE: &[&str] = &[
@@ -68,7 +67,7 @@ fn what_is_accepted_is_valid() {
     let all = files("tests/inputs/agentcore/accepted").into_iter().chain(files("../../examples/agentcore"));
     let mut wrong = Vec::new();
     for path in all {
-        let value = yaml::read(&path).expect("what is accepted can be read");
+        let value = document::read(&path).expect("what is accepted can be read");
         wrong.extend(
             validator
                 .iter_errors(&value)
@@ -82,7 +81,7 @@ fn what_is_accepted_is_valid() {
 fn what_is_refused_for_its_shape_is_not() {
     let validator = validator(Dialect::AgentCore);
     let refused = files("tests/inputs/agentcore/refused").into_iter();
-    let readable = refused.filter_map(|path| yaml::read(&path).map(|value| (name(&path), value)));
+    let readable = refused.filter_map(|path| document::read(&path).map(|value| (name(&path), value)));
     let accepted: BTreeSet<String> =
         readable.filter(|(_, value)| validator.is_valid(value)).map(|(name, _)| name).collect();
     assert_eq!(accepted, BEYOND_SHAPE.iter().map(|name| (*name).to_owned()).collect());

@@ -2,11 +2,9 @@
 //! warnings, or the diagnostics of what is refused. Adding a case is adding a file; `UPDATE_SNAPSHOTS=1` writes what is
 //! missing or has changed.
 
-mod project;
-
 use std::{fmt::Write, fs, path::Path};
 
-use project::Folder;
+use crate::project::Folder;
 use skein_dialects::{Dialect, Report, check, load, render};
 
 /// What a report looks like in a snapshot.
@@ -87,6 +85,22 @@ fn aip15_accepted() {
 #[test]
 fn aip15_refused() {
     run(Dialect::Aip15, "refused", false);
+}
+
+#[test]
+fn ioa_accepted() {
+    run(Dialect::Ioa, "accepted", true);
+}
+
+#[test]
+fn ioa_refused() {
+    run(Dialect::Ioa, "refused", false);
+}
+
+/// Without a project that defines names.
+#[test]
+fn ioa_alone() {
+    run(Dialect::Ioa, "alone", true);
 }
 
 #[test]

@@ -1,0 +1,121 @@
+//! What is legal in IOA and perhaps not meant: what the format itself advises against, and what has no effect.
+
+use std::collections::BTreeSet;
+
+use skein_core::{expr::Span, ids::StepId};
+
+use super::{
+    defaults::{FailurePolicy, GATE, OnFailure, STEPS_ADVISED},
+    step::gate_text,
+    syntax::{Spec, Step},
+};
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+};
+
+pub(super) fn check(spec: &Spec<'_>, steps: &[Step<'_>], sink: &mut Sink) {
+    let mut advice = Advice { spec, steps, sink };
+    advice.check_count();
+    advice.check_undo();
+    for step in steps {
+        match gate_text(step) {
+            Some(_) => advice.check_gate(step),
+            None => advice.check_nearly_gate(step),
+        }
+        advice.check_abort(step);
+    }
+}
+
+struct Advice<'a> {
+    spec: &'a Spec<'a>,
+    steps: &'a [Step<'a>],
+    sink: &'a mut Sink,
+}
+
+impl Advice<'_> {
+    fn say(&mut self, code: Code, span: Span, message: impl Into<String>, hint: &str) {
+        self.sink.push(Diagnostic::new(code, &self.sink.source, span, message).hint(hint));
+    }
+
+    fn check_count(&mut self) {
+        let count = self.steps.len();
+        if let Some(first) = self.steps.get(STEPS_ADVISED) {
+            let message = format!("{count} steps, and the format asks for at most {STEPS_ADVISED}");
+            self.say(Code::QuiteBig, first.id.span, message, "split it into smaller workflows");
+        }
+    }
+
+    fn check_undo(&mut self) {
+        let entries: BTreeSet<&StepId> =
+            self.spec.compensation.iter().map(|entry| &entry.step.value).collect();
+        let undoes = |step: &Step<'_>| {
+            step.on_failure.as_ref().filter(|word| word.value == OnFailure::Compensate).map(|word| word.span)
+        };
+        let policy = self.spec.failure_policy.as_ref().filter(|word| word.value == FailurePolicy::Compensate);
+        if let Some(policy) = policy.filter(|_| entries.is_empty()) {
+            let hint = "add `compensation` for the steps that change something";
+            return self.say(Code::NoUndo, policy.span, "a failure compensates, and nothing says how", hint);
+        }
+        for step in self.steps {
+            if let Some(span) = undoes(step).filter(|_| !entries.contains(&step.id.value)) {
+                let message = format!("`{}` says compensate, and nothing takes it back", step.id.value);
+                let hint = "add an entry to `compensation`, unless the step changes nothing";
+                self.say(Code::NoUndo, span, message, hint);
+            }
+        }
+        let never = policy.is_none() && !self.steps.iter().any(|step| undoes(step).is_some());
+        if let Some(first) = self.spec.compensation.first().filter(|_| never) {
+            let hint = "say `compensate` in a step's `onFailure` or in `failurePolicy`";
+            self.say(Code::UnusedUndo, first.step.span, "no failure ever compensates", hint);
+        }
+    }
+
+    fn check_gate(&mut self, step: &Step<'_>) {
+        if step.timeout.is_none() {
+            let until = if self.spec.timeout.is_some() { "as long as the run lasts" } else { "for ever" };
+            let message = format!("the gate `{}` has no timeout: it may wait {until}", step.id.value);
+            let hint = "say how long it may wait, such as `timeout: 24h`";
+            self.say(Code::NoTimeout, step.id.span, message, hint);
+        }
+        let ignored = [
+            (step.node.field("retryPolicy"), "`retryPolicy` changes nothing: nobody is asked twice"),
+            (
+                step.node.get("x-skein").and_then(|block| block.field("output")),
+                "`output` changes nothing: a gate gives `decision`, `reason` and `approver`",
+            ),
+        ];
+        for (field, message) in ignored {
+            if let Some(field) = field {
+                let source = field.value.source();
+                self.sink.push(Diagnostic::new(Code::IgnoredField, source, field.key_span, message));
+            }
+        }
+    }
+
+    /// `Gate:` would be done by an agent, without asking anyone.
+    fn check_nearly_gate(&mut self, step: &Step<'_>) {
+        let (Some(action), None) = (&step.action, step.skein.gate) else { return };
+        let word = GATE.trim_end_matches(':');
+        let begins = action.value.trim_start();
+        let rest = begins.get(word.len()..).unwrap_or_default();
+        let is_near = begins.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word))
+            && rest.trim_start().starts_with([':', '：']);
+        if is_near {
+            let message = format!("`{}` is not a gate: an agent does it, and nobody is asked", step.id.value);
+            let hint = "write `GATE:` in capitals, or say `x-skein: {gate: false}` to keep it as it is";
+            self.say(Code::NearlyGate, action.span, message, hint);
+        }
+    }
+
+    /// A run that failed is retried whichever step failed.
+    fn check_abort(&mut self, step: &Step<'_>) {
+        let aborts = step.on_failure.as_ref().filter(|word| word.value == OnFailure::Abort);
+        let (Some(word), Some(policy)) = (aborts, &self.spec.failure_policy) else { return };
+        if policy.value == FailurePolicy::Retry {
+            let message = "`abort` ends this run, and `failurePolicy` starts another";
+            let diagnostic = Diagnostic::new(Code::RetriedAnyway, &self.sink.source, word.span, message);
+            self.sink.push(diagnostic.also(policy.span, "because of this"));
+        }
+    }
+}

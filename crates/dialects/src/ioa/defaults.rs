@@ -1,0 +1,59 @@
+//! What IOA means where a source says nothing, and its closed sets of words.
+
+use skein_core::{
+    ir::{Backoff, ErrorClass, Growth},
+    time::Millis,
+};
+
+pub(super) const API_VERSIONS: &[(&str, ())] = &[("ioa.dev/v0.2", ())];
+pub(super) const KIND: &str = "Workflow";
+/// How the action of a step begins that waits for a person.
+pub(super) const GATE: &str = "GATE:";
+/// The format asks for no more steps than this.
+pub(super) const STEPS_ADVISED: usize = 10;
+
+pub(super) const INITIAL_DELAY: Millis = Millis::seconds(1);
+pub(super) const MAX_DELAY: Millis = Millis::seconds(60);
+pub(super) const DOUBLING: Growth = Growth::Exponential(2_000);
+
+/// Failures that another attempt may cure. A timeout, a wrong value and a policy that says no are none.
+pub(super) const RETRIED: [ErrorClass; 6] = [
+    ErrorClass::Transient,
+    ErrorClass::RateLimit,
+    ErrorClass::Network,
+    ErrorClass::Service,
+    ErrorClass::AgentError,
+    ErrorClass::External,
+];
+
+/// Under `failurePolicy: retry` a run that failed is followed by one more.
+pub(super) const RUNS: u32 = 2;
+pub(super) const RUN_BACKOFF: Backoff =
+    Backoff { initial: INITIAL_DELAY, growth: Growth::Constant, max: MAX_DELAY, jitter: false };
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnFailure {
+    Abort,
+    Skip,
+    Compensate,
+}
+
+pub(super) const ON_FAILURE: &[(&str, OnFailure)] =
+    &[("abort", OnFailure::Abort), ("skip", OnFailure::Skip), ("compensate", OnFailure::Compensate)];
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum FailurePolicy {
+    Compensate,
+    Retry,
+    #[default]
+    Abort,
+}
+
+pub(super) const FAILURE_POLICY: &[(&str, FailurePolicy)] = &[
+    ("compensate", FailurePolicy::Compensate),
+    ("retry", FailurePolicy::Retry),
+    ("abort", FailurePolicy::Abort),
+];
+
+pub(super) const BACKOFF: &[(&str, Growth)] =
+    &[("constant", Growth::Constant), ("linear", Growth::Linear), ("exponential", DOUBLING)];

@@ -1,0 +1,210 @@
+//! From IOA to the IR: each step, and what its failure does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use skein_core::{
+    expr::{Expr, ioa},
+    ids::StepId,
+    ir::{
+        Binding, Effect, Effects, ErrorClass, Gate, GateTimeout, HoldReason, Kind, Per, Retry, Schema, Step,
+        StepPolicy, Undo, Work, Worker,
+    },
+};
+
+use super::{
+    defaults::{self, FailurePolicy, OnFailure},
+    syntax::{self, Compensation},
+};
+use crate::{
+    code::Code,
+    common::on_interrupted,
+    diagnostic::Diagnostic,
+    lowering::Lowering,
+    read::{Given, Spanned},
+    xskein::XSkein,
+};
+
+/// Lowers the steps of one workflow.
+pub(super) struct Steps<'a, 'l> {
+    pub lowering: &'a mut Lowering<'l>,
+    pub policy: FailurePolicy,
+    pub skein: &'a XSkein,
+    pub known: BTreeSet<&'a StepId>,
+    pub undo: BTreeMap<&'a StepId, &'a Compensation<'a>>,
+}
+
+/// What a gate asks; none for a step that an agent does.
+pub(super) fn gate_text<'a>(step: &syntax::Step<'a>) -> Option<&'a str> {
+    let action = step.action.as_ref()?.value.trim_start();
+    match action.strip_prefix(defaults::GATE) {
+        Some(text) => Some(text.trim()),
+        None => (step.skein.gate == Some(true)).then_some(action),
+    }
+}
+
+impl Steps<'_, '_> {
+    pub fn step(&mut self, source: &syntax::Step<'_>) -> Option<Step> {
+        self.lowering.step_item(&source.id.value, source.node, "name");
+        let gate = gate_text(source);
+        let kind = match gate {
+            Some(text) => Kind::Gate(self.gate(source, text)?),
+            None => Kind::Work(Box::new(work(source.agent.as_ref(), source.action.as_ref()))),
+        };
+        let mut step = Step::new(source.id.value.clone(), kind);
+        step.after = source.depends_on.iter().map(|name| name.value.clone()).collect();
+        if gate.is_none() {
+            step.inputs = self.inputs(source);
+            step.outputs = source.output.map(|given| Schema::new(given.node.json())).unwrap_or_default();
+        }
+        step.policy = self.policy(source, &step.kind);
+        source.skein.clone().over(self.skein).apply(&mut step);
+        step.undo = self.undo.get(&source.id.value).map(|entry| Box::new(undo(source, entry, &step)));
+        Some(step)
+    }
+
+    fn gate(&mut self, source: &syntax::Step<'_>, text: &str) -> Option<Gate> {
+        let action = source.node.get("action").unwrap_or(source.node);
+        if text.is_empty() {
+            let message = format!("the gate `{}` does not say what is to be decided", source.id.value);
+            let diagnostic = Diagnostic::new(Code::NoValue, action.source(), action.mark(), message);
+            self.lowering.push(diagnostic.hint(format!("write it after `{}`", defaults::GATE)));
+        }
+        if source.skein.gate == Some(false) {
+            let message = format!("an action that begins with `{}` is a gate", defaults::GATE);
+            let diagnostic = Diagnostic::new(Code::FieldsClash, action.source(), action.mark(), message);
+            let said = source.node.at("/x-skein/gate").mark();
+            self.lowering.push(diagnostic.also(said, "this says that it is none"));
+        }
+        Some(Gate {
+            message: Expr::literal(text).ok()?,
+            shows: self.shows(source),
+            approvers: Vec::new(),
+            timeout: source.timeout,
+            on_timeout: GateTimeout::Expire,
+            on_approve: None,
+            on_reject: None,
+        })
+    }
+
+    /// What a gate shows: what `x-skein.input` says, or what the steps before it gave.
+    fn shows(&mut self, source: &syntax::Step<'_>) -> Vec<Expr> {
+        if let Some(given) = source.input {
+            return self.lowering.expression(given, ioa::value(&given.node.json())).into_iter().collect();
+        }
+        let shown = |id: &StepId| Expr::object([(id.as_str(), output_of(id))]).ok();
+        self.before(source).into_iter().filter_map(shown).collect()
+    }
+
+    /// The steps that this one waits for by name and that are there.
+    fn before<'s>(&self, source: &'s syntax::Step<'_>) -> BTreeSet<&'s StepId> {
+        let names = source.depends_on.iter().map(|name| &name.value);
+        names.filter(|id| self.known.contains(id) && **id != source.id.value).collect()
+    }
+
+    /// What an agent is given: what `x-skein.input` says, or the trigger and what the steps before it gave.
+    fn inputs(&mut self, source: &syntax::Step<'_>) -> Vec<Binding> {
+        let Some(given) = source.input else {
+            let before = self.before(source).into_iter().map(output_binding);
+            return std::iter::once(trigger_binding()).chain(before).collect();
+        };
+        let mut seen = BTreeSet::new();
+        let fields = given.node.fields().into_iter().flatten().filter(|field| seen.insert(field.key));
+        let bindings = fields.filter_map(|field| {
+            let given = Given { name: field.key, node: field.value };
+            let value = self.lowering.expression(given, ioa::value(&field.value.json()))?;
+            Some(binding(field.key, value))
+        });
+        bindings.collect()
+    }
+
+    fn policy(&self, source: &syntax::Step<'_>, kind: &Kind) -> StepPolicy {
+        let is_gate = matches!(kind, Kind::Gate(_));
+        let effects = effects(source.on_failure.as_ref().map(|word| word.value), self.policy, is_gate);
+        if is_gate {
+            return StepPolicy { effects, ..StepPolicy::default() };
+        }
+        let retry = retry(source);
+        StepPolicy {
+            timeout: source.timeout,
+            timeout_per: Per::Step,
+            effects,
+            holds: [(ErrorClass::Governance, HoldReason::Governance)].into(),
+            on_interrupted: on_interrupted(kind, &retry),
+            retry,
+            ..StepPolicy::default()
+        }
+    }
+}
+
+fn work(agent: Option<&Spanned<&str>>, action: Option<&Spanned<&str>>) -> Work {
+    Work::new(Worker::Agent {
+        name: agent.map(|agent| agent.value.to_owned()),
+        program: None,
+        model: None,
+        // A text without expressions is one for as long as sources are limited.
+        instructions: action.and_then(|action| Expr::literal(action.value).ok()),
+        capabilities: Vec::new(),
+        tools: Vec::new(),
+        max_turns: None,
+        command_timeout: None,
+    })
+}
+
+fn retry(source: &syntax::Step<'_>) -> Retry {
+    match &source.retry {
+        Some(policy) if policy.max_retries > 0 => {
+            Retry::of(&defaults::RETRIED, policy.max_retries + 1, policy.backoff.clone())
+        }
+        _ => Retry::default(),
+    }
+}
+
+/// What takes a step back works as the step did: as long, as often, and with nothing more in reach.
+fn undo(source: &syntax::Step<'_>, entry: &Compensation<'_>, step: &Step) -> Undo {
+    let mut work = work(entry.agent.as_ref().or(source.agent.as_ref()), entry.action.as_ref());
+    if let Kind::Work(own) = &step.kind {
+        work.isolation.clone_from(&own.isolation);
+    }
+    Undo {
+        id: source.id.value.clone(),
+        work,
+        inputs: vec![trigger_binding(), output_binding(&source.id.value)],
+        timeout: source.timeout,
+        retry: retry(source),
+    }
+}
+
+fn binding(name: impl Into<String>, value: Expr) -> Binding {
+    Binding { name: name.into(), value, schema: Schema::default(), required: false }
+}
+
+fn trigger_binding() -> Binding {
+    binding("trigger", Expr::input::<&str>([]))
+}
+
+fn output_binding(id: &StepId) -> Binding {
+    binding(format!("steps.{id}.output"), output_of(id))
+}
+
+fn output_of(id: &StepId) -> Expr {
+    Expr::step::<&str>(id.as_str(), [])
+}
+
+/// What a step's failure does: what it says itself, else what the workflow says. A gate lets nobody pass but by an
+/// approval, and what happens when nobody decides is for the workflow alone to say.
+fn effects(step: Option<OnFailure>, workflow: FailurePolicy, is_gate: bool) -> Effects {
+    let policy = match workflow {
+        FailurePolicy::Compensate => Effect::UNDO,
+        // The run fails, and another follows it.
+        FailurePolicy::Retry | FailurePolicy::Abort => Effect::ABORT,
+    };
+    let effect = match step {
+        Some(OnFailure::Abort) => Effect::ABORT,
+        Some(OnFailure::Skip) => Effect::SKIP,
+        Some(OnFailure::Compensate) => Effect::UNDO,
+        None => policy,
+    };
+    let effect = Effect { satisfies: effect.satisfies && !is_gate, ..effect };
+    let timed_out = if is_gate { policy } else { effect };
+    Effects { failed: effect, rejected: effect, timed_out, ..Effects::default() }
+}

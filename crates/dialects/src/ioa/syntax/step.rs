@@ -1,0 +1,101 @@
+//! Steps, and what takes one back.
+
+use skein_core::{ids::StepId, time::Millis};
+
+use super::{
+    super::defaults::{ON_FAILURE, OnFailure},
+    length,
+    retry::RetryPolicy,
+};
+use crate::{
+    diagnostic::Sink,
+    read::{Fields, Given, Spanned},
+    xskein::{Extra, Level, XSkein},
+    yaml::Node,
+};
+
+#[derive(Debug)]
+pub(in crate::ioa) struct Step<'a> {
+    pub id: Spanned<StepId>,
+    pub node: Node<'a>,
+    pub agent: Option<Spanned<&'a str>>,
+    /// What the agent is asked to do, or the person.
+    pub action: Option<Spanned<&'a str>>,
+    pub depends_on: Vec<Spanned<StepId>>,
+    pub timeout: Option<Millis>,
+    pub retry: Option<RetryPolicy>,
+    pub on_failure: Option<Spanned<OnFailure>>,
+    pub skein: XSkein,
+    /// `x-skein.input` and `x-skein.output`.
+    pub input: Option<Given<'a>>,
+    pub output: Option<Given<'a>>,
+}
+
+impl<'a> Step<'a> {
+    pub fn read(node: Node<'a>, sink: &mut Sink) -> Option<Step<'a>> {
+        let mut fields = Fields::of(node, "a step", sink)?;
+        let id = fields.required("name", sink).and_then(|given| step_id(given, sink));
+        let agent = fields.required("agent", sink).and_then(|given| given.words(sink));
+        let action = fields.required("action", sink).and_then(|given| given.words(sink));
+        let depends_on = fields.optional("dependsOn").and_then(|given| given.list(sink)).unwrap_or_default();
+        let depends_on = depends_on.into_iter().filter_map(|item| step_id(item, sink)).collect();
+        let timeout = length(fields.optional("timeout"), sink);
+        let retry = fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink));
+        let on_failure = fields.optional("onFailure").and_then(|given| given.one_of(ON_FAILURE, sink));
+        let block = fields.optional("x-skein");
+        let skein = block.map_or_else(XSkein::default, |given| {
+            let extra = Extra { gate: true, own: &["input", "output"], ..Extra::default() };
+            XSkein::read(given, Level::Step, extra, sink)
+        });
+        fields.finish_open(sink);
+        let input = own(block, "input", sink);
+        let output = own(block, "output", sink);
+        Some(Step {
+            id: id?,
+            node,
+            agent,
+            action,
+            depends_on,
+            timeout,
+            retry,
+            on_failure,
+            skein,
+            input,
+            output,
+        })
+    }
+}
+
+fn step_id(given: Given<'_>, sink: &mut Sink) -> Option<Spanned<StepId>> {
+    given.name(|text| StepId::new(text), sink)
+}
+
+/// A mapping in a step's `x-skein` that only this format has.
+fn own<'a>(block: Option<Given<'a>>, name: &'static str, sink: &mut Sink) -> Option<Given<'a>> {
+    let given = Given { name, node: block?.node.get(name).filter(|node| !node.is_null())? };
+    if given.node.fields().is_none() {
+        sink.push(given.wrong("a mapping"));
+        return None;
+    }
+    Some(given)
+}
+
+/// One entry of `compensation`.
+#[derive(Debug)]
+pub(in crate::ioa) struct Compensation<'a> {
+    pub step: Spanned<StepId>,
+    pub action: Option<Spanned<&'a str>>,
+    /// None: the agent that did the step.
+    pub agent: Option<Spanned<&'a str>>,
+}
+
+impl<'a> Compensation<'a> {
+    pub fn read(node: Node<'a>, sink: &mut Sink) -> Option<Compensation<'a>> {
+        let mut fields = Fields::of(node, "a compensation", sink)?;
+        let step = fields.required("step", sink).and_then(|given| step_id(given, sink));
+        let action = fields.required("action", sink).and_then(|given| given.words(sink));
+        let agent = fields.optional("agent").and_then(|given| given.words(sink));
+        fields.finish_open(sink);
+        Some(Compensation { step: step?, action, agent })
+    }
+}

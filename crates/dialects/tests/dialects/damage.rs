@@ -1,0 +1,151 @@
+//! Every case and every example, damaged in many small ways: whatever comes of it, it is said at a place that exists,
+//! and nothing breaks.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use skein_dialects::{NotFound, Project, Reference, Source, check, render};
+
+/// What is put in the place of a value.
+const ODD: &[&str] = &[
+    "",
+    "null",
+    "[]",
+    "{}",
+    "[[]]",
+    "{a: b}",
+    "5",
+    "-1",
+    "1.5",
+    "true",
+    "''",
+    "\"",
+    "*x",
+    "&x y",
+    "!t x",
+    "<<",
+    "🦀",
+    "a\u{301}",
+    "${{ x }}",
+    "${{",
+    "$.a",
+    "GATE:",
+    "99999999999h",
+    "..",
+    "- - -",
+    "|",
+    ">-",
+    "\t",
+    "# x",
+    ": :",
+];
+
+/// A project in which everything that is called is the same odd workflow.
+struct Odd(Arc<Source>);
+
+impl Project for Odd {
+    fn workflow(&self, _: &Source, _: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+        Ok(self.0.clone())
+    }
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder can be listed") {
+        let path = entry.expect("a folder can be listed").path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if !path.to_string_lossy().ends_with(".snap") {
+            found.push(path);
+        }
+    }
+}
+
+/// Every case and every example, in order.
+fn sources() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    files(&root.join("tests/inputs"), &mut found);
+    files(&root.join("../../examples"), &mut found);
+    found.sort();
+    let text =
+        |path: &PathBuf| String::from_utf8_lossy(&fs::read(path).expect("a case can be read")).into_owned();
+    found.iter().map(|path| (path.display().to_string(), text(path))).collect()
+}
+
+/// Checks a text and whether what is said about it can be shown.
+fn survives(text: &str, name: &str) {
+    let source = Source::new("a.yaml", text);
+    let report = check(source.clone(), &Odd(Source::new("odd.yaml", "steps: {a: {workflow: a.yaml}}")));
+    assert_eq!(report.is_valid(), report.definition.is_some(), "{name}:\n{text}");
+    for diagnostic in report.diagnostics.iter().chain(&report.notes) {
+        for label in &diagnostic.labels {
+            let (start, end) = (label.span.start as usize, label.span.end as usize);
+            let is_place = start <= end && label.source.text.get(start..end).is_some();
+            assert!(is_place, "{name}: {} at {start}..{end}:\n{text}", diagnostic.message);
+        }
+        assert!(!diagnostic.message.contains('\n'), "{name}: {:?}", diagnostic.message);
+        render::human(diagnostic, false);
+        render::object(diagnostic);
+    }
+}
+
+/// A line with another value after its first colon or dash.
+fn replaced(line: &str, value: &str) -> String {
+    let end = [": ", "- "].iter().filter_map(|mark| line.find(mark).map(|at| at + mark.len())).min();
+    format!("{}{value}", &line[..end.unwrap_or(line.len())])
+}
+
+/// Some of so many places, others in each source: all of them in all would take too long, and fuzzing does that.
+fn some(number: usize, count: usize) -> impl Iterator<Item = usize> {
+    (0..count).filter(move |at| (at + number).is_multiple_of(5))
+}
+
+#[test]
+fn a_value_that_is_something_else() {
+    for (number, (name, text)) in sources().into_iter().enumerate() {
+        let lines: Vec<&str> = text.split('\n').collect();
+        for at in some(number, lines.len()) {
+            // Each line meets one of them, and all lines together meet all.
+            let value = ODD[(number + at * 7) % ODD.len()];
+            let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+            lines[at] = replaced(&lines[at], value);
+            survives(&lines.join("\n"), &name);
+        }
+    }
+}
+
+#[test]
+fn a_line_that_is_missing_or_there_twice() {
+    for (number, (name, text)) in sources().into_iter().enumerate() {
+        let lines: Vec<&str> = text.split('\n').collect();
+        for at in some(number, lines.len()) {
+            let (before, after) = lines.split_at(at);
+            survives(&[before, &after[1..]].concat().join("\n"), &name);
+            survives(&[before, &after[..1], after].concat().join("\n"), &name);
+            survives(&before.join("\n"), &name);
+        }
+    }
+}
+
+#[test]
+fn a_text_that_ends_in_the_middle() {
+    for (name, text) in sources() {
+        let ends = text.char_indices().map(|(at, _)| at).filter(|at| at % 149 == 5);
+        ends.for_each(|end| survives(&text[..end], &name));
+    }
+}
+
+#[test]
+fn a_character_too_much() {
+    for (number, (name, text)) in sources().into_iter().enumerate() {
+        let places = text.char_indices().map(|(at, _)| at).filter(|at| at % 151 == 3);
+        for (turn, at) in places.enumerate() {
+            let extra = ["\"", "'", "[", "}", ":", "\t", "\n", "é", "\0", "- ", "#", "\u{feff}", "\r"];
+            let extra = extra[(number + turn) % extra.len()];
+            survives(&format!("{}{extra}{}", &text[..at], &text[at..]), &name);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The formats from outside: sources in, definitions or diagnostics out.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
+
+mod aip15;
+mod codes;
+mod damage;
+mod document;
+mod examples;
+mod inputs;
+mod ioa;
+mod names;
+mod overrides;
+mod project;
+mod schemas;
+mod yaml;

@@ -1,0 +1,88 @@
+//! Names from sources: which can be one, and which would be a trap for whoever reads or stores them.
+
+use skein_dialects::{Code, Source, check};
+
+fn codes(text: String) -> Vec<Code> {
+    check(Source::new("a.yaml", text), &())
+        .diagnostics
+        .iter()
+        .filter(|said| said.is_error())
+        .map(|said| said.code)
+        .collect()
+}
+
+/// An AgentCore workflow whose steps have these names, written as JSON.
+fn agentcore(names: &[&str]) -> String {
+    let step = r#"{"worker": "CUSTOM", "instructions": "true", "capabilities": ["READ"]}"#;
+    let steps: Vec<String> = names.iter().map(|name| format!("{}: {step}", quoted(name))).collect();
+    format!(r#"{{"name": "x", "version": "1", "timeout": "1h", "steps": {{{}}}}}"#, steps.join(", "))
+}
+
+/// An IOA workflow whose steps have these names.
+fn ioa(names: &[&str]) -> String {
+    let step = |name: &&str| format!(r#"{{"name": {}, "agent": "a", "action": "b"}}"#, quoted(name));
+    let steps: Vec<String> = names.iter().map(step).collect();
+    format!(
+        r#"{{"apiVersion": "ioa.dev/v0.2", "kind": "Workflow", "metadata": {{"name": "x"}}, "spec":
+            {{"description": "x", "domainsInvolved": ["d"], "timeout": "1h", "steps": [{}]}}}}"#,
+        steps.join(", ")
+    )
+}
+
+fn quoted(name: &str) -> String {
+    serde_json::to_string(name).expect("a text is JSON")
+}
+
+#[test]
+fn any_safe_name_is_one() {
+    let long = "n".repeat(200);
+    for name in ["a", "Build", "step_1", "with space", "ünï", "构建", "😀", "a.b", "a..b", "x-", &long]
+    {
+        assert_eq!(codes(agentcore(&[name])), [], "{name:?}");
+        assert_eq!(codes(ioa(&[name])), [], "{name:?}");
+    }
+}
+
+#[test]
+fn what_is_a_path_an_option_or_a_trick_is_none() {
+    let long = "n".repeat(300);
+    assert_eq!(codes(agentcore(&[""])), [Code::BadName]);
+    assert_eq!(codes(ioa(&[""])), [Code::NoValue]);
+    for name in [
+        ".",
+        "..",
+        "a/b",
+        "../a",
+        "a\\b",
+        "-rf",
+        "a\0b",
+        "a\nb",
+        "a\u{1b}[31m",
+        "a\u{202e}b",
+        "a\u{200b}b",
+        " a",
+        "a ",
+        &long,
+    ] {
+        assert_eq!(codes(agentcore(&[name])), [Code::BadName], "{name:?}");
+        assert_eq!(codes(ioa(&[name])), [Code::BadName], "{name:?}");
+    }
+}
+
+#[test]
+fn names_that_a_person_or_a_file_system_cannot_tell_apart_are_refused() {
+    for (one, other) in [("Test", "test"), ("e\u{301}t\u{e9}", "\u{e9}te\u{301}"), ("ÉTÉ", "été")] {
+        assert_eq!(codes(agentcore(&[one, other])), [Code::TwinNames], "{one} {other}");
+        assert_eq!(codes(ioa(&[one, other])), [Code::TwinNames], "{one} {other}");
+    }
+    assert_eq!(codes(agentcore(&["a", "a"])), [Code::DuplicateKey]);
+    assert_eq!(codes(ioa(&["a", "a"])), [Code::DuplicateName]);
+}
+
+#[test]
+fn the_context_directory_keeps_names_for_itself() {
+    for name in ["_meta.json", "_workflow", "_convergence"] {
+        assert_eq!(codes(agentcore(&[name])), [Code::ReservedName], "{name}");
+    }
+    assert_eq!(codes(agentcore(&["_meta"])), []);
+}
