@@ -267,3 +267,14 @@ fn a_summary_that_fails_is_left_out() {
 fn only_a_check_has_a_finding() {
     script!(graph(vec![checked("a", 2)])).start().finds("a", Finding::Complete, &[]).ok("a").ok("a").done();
 }
+
+/// A check that was told to stop and found the work complete all the same has completed it.
+#[test]
+fn a_stopped_check_that_found_it_complete_has_completed_it() {
+    script!(graph(vec![checked("a", 2), work("b")]))
+        .start()
+        .ok("a")
+        .fail("b", ErrorClass::NonRetryable)
+        .finds("a", Finding::Complete, &[])
+        .done();
+}

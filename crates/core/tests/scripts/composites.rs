@@ -1,7 +1,7 @@
 //! Branch, parallel, each and loop: what is inside, and what comes out.
 
 use serde_json::json;
-use skein_core::ir::{EachErrors, ErrorClass, LoopTest, Schema, Shape};
+use skein_core::ir::{EachErrors, ErrorClass, LoopTest, Schema, Shape, Siblings};
 
 use crate::support::*;
 
@@ -257,14 +257,61 @@ fn loop_an_error_in_the_condition_fails_it() {
 /// Failing fast, no other item begins.
 #[test]
 fn each_failing_fast_begins_no_other_item() {
-    let every = each("every", "$input.list", EachErrors::FailFast, vec![work("x")]).with(|step| {
-        let skein_core::ir::Kind::Each(each) = &mut step.kind else { unreachable!() };
-        each.parallelism = Some(1);
-    });
+    let every = each("every", "$input.list", EachErrors::FailFast, vec![work("x")]).with(one_at_a_time);
     script!(routed(vec![every]))
         .with(json!({"list": [1, 2, 3]}))
         .start()
         .ok("every[0]/x")
         .fail("every[1]/x", ErrorClass::NonRetryable)
         .done();
+}
+
+/// A condition that cannot be evaluated fails the loop, also before its first pass.
+#[test]
+fn loop_an_error_in_its_first_test_fails_it() {
+    let again = repeat("again", "$input.n > 3", LoopTest::First, 3, vec![work("x")]);
+    script!(routed(vec![again])).with(json!({"n": []})).start().done();
+}
+
+/// Items that were never begun because the run stopped make the step cancelled, even where those that were begun
+/// succeeded all the same.
+#[test]
+fn each_that_was_stopped_between_items_is_cancelled() {
+    let every = each("every", "$input.list", EachErrors::FailFast, vec![work("x")]).with(one_at_a_time);
+    script!(inputs(json!({"properties": {"list": {}}}), graph(vec![every, work("b")])))
+        .with(json!({"list": [1, 2]}))
+        .start()
+        .fail("b", ErrorClass::NonRetryable)
+        .ok("every[0]/x")
+        .done();
+}
+
+/// So do passes of a loop.
+#[test]
+fn loop_that_was_stopped_between_passes_is_cancelled() {
+    let again = repeat("again", "$steps.x.more == true", LoopTest::First, 3, vec![work("x")]);
+    script!(graph(vec![again, work("b")]))
+        .start()
+        .fail("b", ErrorClass::NonRetryable)
+        .gives("again#1/x", json!({"more": true}))
+        .done();
+}
+
+/// Where siblings drain, the items that are left are done.
+#[test]
+fn each_that_drains_does_the_rest() {
+    let every = each("every", "$input.list", EachErrors::FailFast, vec![work("x")]).with(one_at_a_time);
+    let workflow = graph(vec![every, work("b")]).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    script!(inputs(json!({"properties": {"list": {}}}), workflow))
+        .with(json!({"list": [1, 2]}))
+        .start()
+        .fail("b", ErrorClass::NonRetryable)
+        .ok("every[0]/x")
+        .ok("every[1]/x")
+        .done();
+}
+
+fn one_at_a_time(step: &mut skein_core::ir::Step) {
+    let skein_core::ir::Kind::Each(each) = &mut step.kind else { unreachable!() };
+    each.parallelism = Some(1);
 }

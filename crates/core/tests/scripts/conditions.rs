@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use skein_core::{
-    expr::swdl,
-    ir::{Binding, Effect, Schema},
+    expr::{Expr, Root, swdl},
+    ir::{Binding, Effect, Schema, Worker},
 };
 
 use crate::support::*;
@@ -92,4 +92,40 @@ fn a_workflow_can_read_about_itself_and_its_run() {
         });
     });
     script!(graph(vec![work("a"), next])).start().ok("a").done();
+}
+
+/// What an agent is told is worked out when its first attempt starts.
+#[test]
+fn instructions_are_worked_out_at_the_start() {
+    let told = work("a").with(|step| {
+        the_work(step).worker =
+            Worker::Command { program: "make".into(), arguments: vec![value("$input.target"), value("all")] };
+    });
+    script!(inputs(json!({"properties": {"target": {}}}), graph(vec![told])))
+        .with(json!({"target": "docs"}))
+        .start()
+        .ok("a")
+        .done();
+}
+
+/// Values of the environment are worked out once, from the run and the workflow, before any step.
+#[test]
+fn the_environment_knows_the_run_and_the_workflow() {
+    let root = |root: Root| Expr::read(root, ["id"]);
+    let step = work("a").with(|step| {
+        for name in ["run", "workflow"] {
+            let value = Expr::read(Root::Env, [name]);
+            step.inputs.push(Binding {
+                name: name.into(),
+                value,
+                schema: Schema::default(),
+                required: false,
+            });
+        }
+    });
+    let workflow = graph(vec![step]).with(|workflow| {
+        workflow.env =
+            [("run".to_owned(), root(Root::Run)), ("workflow".to_owned(), root(Root::Workflow))].into();
+    });
+    script!(workflow).start().ok("a").done();
 }

@@ -1,5 +1,6 @@
 //! Graphs: what lets a step arrive, and what keeps it from arriving.
 
+use serde_json::json;
 use skein_core::ir::{Effect, ErrorClass};
 
 use crate::support::*;
@@ -38,4 +39,25 @@ fn a_failure_that_satisfies_lets_dependents_run() {
 fn a_step_is_given_what_it_reads() {
     let steps = vec![work("a"), reads(after("b", &["a"]), "path", "$steps.a.path")];
     script!(graph(steps)).start().gives("a", serde_json::json!({"path": "x.txt"})).ok("b").done();
+}
+
+/// Two that end together make what waits for both ready once.
+#[test]
+fn two_that_end_together_start_what_waits_for_both_once() {
+    let c = after("c", &["v", "w"]);
+    script!(graph(vec![wait("v", &["paid"]), wait("w", &["paid"]), c]))
+        .start()
+        .signal("paid", json!(1))
+        .ok("c")
+        .done();
+}
+
+/// And skip it once, where its condition is false.
+#[test]
+fn two_that_end_together_skip_what_waits_for_both_once() {
+    let c = after("c", &["v", "w"]).with(|step| step.when = Some(cond("false")));
+    script!(graph(vec![wait("v", &["paid"]), wait("w", &["paid"]), c]))
+        .start()
+        .signal("paid", json!(1))
+        .done();
 }

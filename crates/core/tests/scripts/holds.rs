@@ -195,3 +195,18 @@ fn a_run_with_everything_open_waits() {
         .approve("g")
         .done();
 }
+
+/// Who may approve the start is not who may release it later: a quota is anyone's to release.
+#[test]
+fn approvers_are_for_the_approval_alone() {
+    let a = work("a").with(|a| {
+        a.policy.approval = Some(ApprovalHold { approvers: vec![Approver::User("bob".into())] });
+    });
+    script!(graph(vec![a]))
+        .start()
+        .decide("a", Decision::Approve, "bob", &[])
+        .blocks("a", HoldReason::Quota, None)
+        .approve("a")
+        .ok("a")
+        .done();
+}

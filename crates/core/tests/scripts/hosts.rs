@@ -205,3 +205,42 @@ fn start_works_out_env_once() {
     });
     script!(workflow).with(serde_json::json!({"target": "prod"})).start().done();
 }
+
+/// A run that took too long is retried only where that is said.
+#[test]
+fn a_run_that_took_too_long_is_retried_if_that_is_said() {
+    script!(late(true)).start().due().stops("a").done();
+}
+
+/// Otherwise it is not.
+#[test]
+fn a_run_that_took_too_long_is_not_retried_otherwise() {
+    script!(late(false)).start().due().stops("a").done();
+}
+
+/// A workflow of a minute that may be run twice.
+fn late(on_timeout: bool) -> Workflow {
+    graph(vec![work("a")]).with(again(2)).with(|workflow| {
+        workflow.scope.timeout = Some(Millis::minutes(1));
+        workflow.scope.retry.as_mut().unwrap().on_timeout = on_timeout;
+    })
+}
+
+/// Names of attempts that never were are told from those that are over.
+#[test]
+fn a_report_for_an_attempt_that_never_was() {
+    let twice = checked("a", 3);
+    let mut script = script!(graph(vec![twice])).start().ok("a").incomplete("a");
+    for never in [
+        "0.0.1.1.main.0",
+        "0.0.0.1.main.1",
+        "0.0.1.0.main.1",
+        "0.0.1.1.undo.1",
+        "0.0.1.1.undo.0",
+        "0.0.2.1.main.1",
+        "0.0.1.3.main.1",
+    ] {
+        script = script.late(never);
+    }
+    script.late("0.0.1.1.main.1").late("0.0.1.1.check.1").ok("a").ok("a").late("0.0.1.1.undo.1").done();
+}

@@ -187,3 +187,27 @@ fn the_undo_of_a_call_has_its_own_limit() {
         .ok("child")
         .done();
 }
+
+/// A step whose whole time is up is not tried again, whatever its policy says of timeouts.
+#[test]
+fn a_step_whose_time_is_up_is_not_tried_again() {
+    let slow = limited(work("a"), Per::Step)
+        .with(|step| step.policy.retry = Retry::of(&[ErrorClass::Timeout], 3, seconds(1)));
+    script!(graph(vec![slow])).start().due().stops("a").done();
+}
+
+/// While a step is being stopped its time means nothing.
+#[test]
+fn a_timeout_while_a_step_is_being_stopped_changes_nothing() {
+    script!(graph(vec![limited(work("a"), Per::Step)])).start().cancel().due().stops("a").done();
+}
+
+/// A composite whose whole time is up is not tried again either.
+#[test]
+fn a_composite_whose_time_is_up_is_not_tried_again() {
+    let lanes = vec![("l", vec![work("x")]), ("r", vec![work("y")])];
+    let both = limited(parallel("both", lanes), Per::Step).with(|step| {
+        step.policy.retry = Retry::of(&[ErrorClass::Timeout, ErrorClass::Transient], 3, seconds(1))
+    });
+    script!(graph(vec![both])).start().due().fail("both/l/x", ErrorClass::Transient).stops("both/r/y").done();
+}

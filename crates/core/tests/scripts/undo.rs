@@ -330,3 +330,31 @@ fn a_step_is_undone_when_all_of_its_visits_are() {
         .fail("b", ErrorClass::NonRetryable)
         .done();
 }
+
+/// What was cut off by its time may have had an effect, and is named.
+#[test]
+fn what_took_too_long_may_have_had_an_effect() {
+    script!(saga(vec![undoable(work("a")), undoable(work("b"))]))
+        .start()
+        .ok("a")
+        .times_out("b")
+        .ok("a")
+        .done();
+}
+
+/// Undo needs workers like anything else: with one to be had, one of two begins.
+#[test]
+fn undo_waits_for_workers() {
+    let sub = saga(vec![undoable(work("x")), wait("w", &["paid"])]);
+    script!(graph(vec![call("c", "sub"), call("d", "sub")]), library(vec![("sub", sub)]))
+        .start()
+        .ok("c/x")
+        .ok("d/x")
+        .grant(1)
+        .cancel()
+        .grant(0)
+        .ok("c/x")
+        .capacity(1)
+        .ok("d/x")
+        .done();
+}
