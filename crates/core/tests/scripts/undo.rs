@@ -2,8 +2,13 @@
 
 use serde_json::json;
 use skein_core::{
+    engine::Publication,
     expr::{Expr, Part, Root},
-    ir::{Binding, EachErrors, ErrorClass, LoopTest, Retry, Schema, UndoFailure},
+    ir::{
+        Binding, EachErrors, ErrorClass, HoldReason, Hook, HookAction, HookWhen, LoopTest, Per, Retry,
+        Schema, UndoFailure,
+    },
+    time::Millis,
 };
 
 use crate::support::*;
@@ -356,5 +361,67 @@ fn undo_waits_for_workers() {
         .ok("c/x")
         .capacity(1)
         .ok("d/x")
+        .done();
+}
+
+/// A composite that is undone before another try still has the time that is left of its own.
+#[test]
+fn a_composite_with_time_left_is_tried_again_after_its_undo() {
+    let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
+    let both = retried(parallel("both", lanes), 2).with(|step| {
+        (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::minutes(1)), Per::Step);
+    });
+    script!(routed(vec![both]))
+        .start()
+        .ok("both/l/x")
+        .fail("both/r/y", ErrorClass::Transient)
+        .ok("both/l/x")
+        .done();
+}
+
+/// If that time is up meanwhile, it is not.
+#[test]
+fn a_composite_whose_time_is_up_while_it_is_undone_is_not_tried_again() {
+    let lanes = vec![("l", vec![undoable(work("x"))]), ("r", vec![work("y")])];
+    let both = retried(parallel("both", lanes), 2).with(|step| {
+        (step.policy.timeout, step.policy.timeout_per) = (Some(Millis::minutes(1)), Per::Step);
+    });
+    script!(routed(vec![both]))
+        .start()
+        .ok("both/l/x")
+        .fail("both/r/y", ErrorClass::Transient)
+        .due()
+        .ok("both/l/x")
+        .done();
+}
+
+/// An undo that is blocked has failed: nobody would know to release it.
+#[test]
+fn a_blocked_undo_has_failed() {
+    script!(saga(vec![undoable(work("a")), work("b")]))
+        .start()
+        .ok("a")
+        .fail("b", ErrorClass::NonRetryable)
+        .blocks("a", HoldReason::Quota, None)
+        .done();
+}
+
+/// What could not be undone can be tried again only when everything else about the run is over.
+#[test]
+fn undo_is_tried_again_only_after_everything_else() {
+    let workflow = saga(vec![undoable(work("a")), work("b")]).with(|workflow| {
+        let action = HookAction::Notify { channel: "c".into(), message: None };
+        workflow.hooks = vec![Hook { when: HookWhen::Failure, action }];
+    });
+    script!(workflow)
+        .start()
+        .ok("a")
+        .fail("b", ErrorClass::NonRetryable)
+        .fail("a", ErrorClass::NonRetryable)
+        .retry_undo()
+        .published(Publication::Hook(0))
+        .retry_undo()
+        .ok("a")
+        .retry_undo()
         .done();
 }

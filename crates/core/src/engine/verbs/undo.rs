@@ -13,7 +13,7 @@ use crate::{
         AttemptEnd, AttemptId, Error, Event, Given, Halt, InstanceIx, Mode, Onward, Outcome, Refusal, Role,
         StepAt, UndoTarget, Walk, code,
         decide::{Decision, Todo},
-        state::{InstancePhase, RunPhase},
+        state::RunPhase,
     },
     ir::{ErrorClass, RunStatus, Undo, UndoFailure},
     limits,
@@ -176,12 +176,11 @@ impl Decision<'_> {
 
     fn workflow_undone(&mut self, ix: InstanceIx) {
         let instance = self.state.instance(ix);
-        let undone = self.state.walks[&Walk::Workflow(ix)].undone;
         match instance.halt() {
             _ if instance.stuck => self.end_as(ix, RunStatus::UndoFailed),
             Some(Halt::Cancelled { .. } | Halt::Outer) => self.end_as(ix, RunStatus::Cancelled),
             // Only what a composite left was undone, if the workflow was not to be.
-            _ if undone > 0 && instance.undo_asked => self.end_as(ix, RunStatus::Undone),
+            _ if instance.undo_asked => self.end_as(ix, RunStatus::Undone),
             _ => self.end_halted(ix),
         }
     }
@@ -206,9 +205,9 @@ impl Decision<'_> {
         self.schedule(at, error, None);
     }
 
-    /// Whether a walk that failed was to undo this.
+    /// Whether a walk was to undo this.
     fn was_left(&self, target: UndoTarget) -> bool {
-        self.state.walks.values().any(|walk| walk.failed > 0 && walk.targets.contains(&target))
+        self.state.walks.values().any(|walk| walk.targets.contains(&target))
     }
 
     /// What a run could not undo is tried again.
@@ -222,7 +221,7 @@ impl Decision<'_> {
         let all = self.state.instance(root).undo_asked;
         let mut targets = self.completed(|_| true, root);
         targets.retain(|target| all || self.was_left(*target));
-        if targets.is_empty() || !matches!(self.state.instance(root).phase, InstancePhase::Ended { .. }) {
+        if targets.is_empty() {
             return Err(Refusal::NothingToUndo);
         }
         let uncertain = self.uncertain(root);
