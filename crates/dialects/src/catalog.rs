@@ -2,25 +2,52 @@
 //!
 //! Owns what is said about a name that the project does not define. Refuses to know where a project keeps them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use skein_core::closest::closest;
+use skein_core::{closest::closest, expr::Span};
 
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
     project::{Project, Sort},
     read::Spanned,
+    source::Source,
 };
 
 /// As many names as are worth reading in one line.
 const SHOWN: usize = 8;
 
+/// A name where a source uses it.
+pub(crate) struct Use<'a> {
+    pub name: &'a str,
+    /// The file that it stands in, which may be one of overrides.
+    pub source: &'a Arc<Source>,
+    /// The value that it stands in, perhaps with quotes or with its sort before it.
+    pub span: Span,
+}
+
+impl<'a> Use<'a> {
+    pub fn new(name: &Spanned<&'a str>, source: &'a Arc<Source>) -> Use<'a> {
+        Use { name: name.value, source, span: name.span }
+    }
+
+    /// The name itself, unless it is written otherwise than it reads.
+    fn place(&self) -> Option<Span> {
+        let start = self.source.slice(self.span).rfind(self.name)?;
+        let within = Span::new(start, start + self.name.len());
+        Some(Span { start: self.span.start + within.start, end: self.span.start + within.end })
+    }
+
+    fn diagnostic(&self, code: Code, message: String) -> Diagnostic {
+        Diagnostic::new(code, self.source, self.place().unwrap_or(self.span), message)
+    }
+}
+
 /// Refuses each name that the project does not define. Where it defines none of that sort, nothing can be said about
 /// any, and that is said once.
 pub(crate) fn check<'a>(
     sort: Sort,
-    uses: impl IntoIterator<Item = Spanned<&'a str>>,
+    uses: impl IntoIterator<Item = Use<'a>>,
     project: &dyn Project,
     sink: &mut Sink,
 ) {
@@ -28,21 +55,21 @@ pub(crate) fn check<'a>(
     let known: BTreeSet<String> = project.names(sort).into_iter().collect();
     if known.is_empty() {
         if let Some(first) = uses.next() {
-            sink.push(unchecked(sort, &first, sink));
+            sink.push(unchecked(sort, &first));
         }
         return;
     }
-    for name in uses {
-        if !known.contains(name.value) {
-            sink.push(unknown(sort, &name, &known, sink));
+    for used in uses {
+        if !known.contains(used.name) {
+            sink.push(unknown(sort, &used, &known, sink));
         }
     }
 }
 
-fn unchecked(sort: Sort, first: &Spanned<&str>, sink: &Sink) -> Diagnostic {
+fn unchecked(sort: Sort, first: &Use<'_>) -> Diagnostic {
     let (one, many) = words(sort);
-    let message = format!("the project defines no {many}, so the {one} `{}` cannot be checked", first.value);
-    let diagnostic = Diagnostic::new(Code::NameNotChecked, &sink.source, first.span, message);
+    let message = format!("the project defines no {many}, so the {one} `{}` cannot be checked", first.name);
+    let diagnostic = first.diagnostic(Code::NameNotChecked, message);
     match sort {
         Sort::Agent => diagnostic.hint(
             "define it before a run: `[agents.NAME]` in `skein.toml`, a resource of kind Agent, or `agents/NAME.md`",
@@ -51,13 +78,19 @@ fn unchecked(sort: Sort, first: &Spanned<&str>, sink: &Sink) -> Diagnostic {
     }
 }
 
-fn unknown(sort: Sort, name: &Spanned<&str>, known: &BTreeSet<String>, sink: &Sink) -> Diagnostic {
+fn unknown(sort: Sort, used: &Use<'_>, known: &BTreeSet<String>, sink: &Sink) -> Diagnostic {
     let (one, many) = words(sort);
-    let message = format!("there is no {one} `{}` in the project", name.value);
-    let diagnostic = Diagnostic::new(Code::NameNotDefined, &sink.source, name.span, message);
-    let near = || closest(name.value, known.iter().map(String::as_str));
+    let message = format!("there is no {one} `{}` in the project", used.name);
+    let diagnostic = used.diagnostic(Code::NameNotDefined, message);
+    let near = || closest(used.name, known.iter().map(String::as_str));
     match if sink.is_full(Code::NameNotDefined) { None } else { near() } {
-        Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix(name.span, near),
+        Some(near) => {
+            let diagnostic = diagnostic.hint(format!("did you mean `{near}`?"));
+            match used.place() {
+                Some(place) => diagnostic.fix(place, near),
+                None => diagnostic,
+            }
+        }
         None => {
             let shown: Vec<String> = known.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
             let more = if known.len() > SHOWN { " and others" } else { "" };

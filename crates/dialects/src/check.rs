@@ -145,7 +145,7 @@ impl Files<'_> {
         let mut sink = Sink::new(source);
         let (dialect, lowered) = read(&mut sink, self.project);
         let file = lowered.map(|lowered| {
-            let Lowered { workflow, places, words, stricter, calls, .. } = lowered;
+            let Lowered { workflow, places, words, stricter, calls } = lowered;
             File { workflow: Arc::new(workflow), places, words, stricter, calls }
         });
         self.read.push(Read { name, dialect, sink, file });

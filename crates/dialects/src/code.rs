@@ -96,10 +96,10 @@ codes! { // table
     0402 BadParameter Error,
     // Files that steps hand to one another.
     0501 SamePath Warning,
-    // AIP-15.
+    // AIP-15, and schedules.
     0601 NobodyInRole Warning,
     0602 StaysText Warning,
-    0603 WrongSchedule Error,
+    0603 BadSchedule Error,
     // IOA, and names that a project defines.
     0701 NameNotDefined Error,
     0702 NameNotChecked Warning,
@@ -107,7 +107,6 @@ codes! { // table
     0704 NoUndo Warning,
     0705 UnusedUndo Warning,
     0706 NearlyGate Warning,
-    0707 BadSchedule Warning,
     0708 TriggerNotServed Note,
     // SWDL.
     0801 Widens Error,
@@ -115,9 +114,6 @@ codes! { // table
     0803 ReadsUnknownVariable Error,
     0804 ExpressionAsProgram Error,
     0805 BadCommand Error,
-    0806 UnknownAgent Error,
-    0807 UncheckedAgents Warning,
-    0808 ConditionalGate Warning,
     // Legal and perhaps unwise.
     0901 NoTimeout Warning,
     0902 LongTimeout Warning,

@@ -41,7 +41,7 @@ pub(crate) fn id_like(text: &str) -> String {
     }
 }
 
-/// Notes that a trigger is kept and starts nothing by itself. `what` is what it waits for, with its article.
+/// Notes that a trigger is kept and starts nothing by itself. `what` is what it waits for.
 pub(crate) fn trigger_not_served(span: Span, what: &str, sink: &mut Sink) {
     let message = format!("nothing starts runs by {what} yet; `skein run` does");
     sink.push(Diagnostic::new(Code::TriggerNotServed, &sink.source, span, message));

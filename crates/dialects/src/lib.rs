@@ -25,6 +25,7 @@ mod problem;
 mod project;
 mod read;
 pub mod render;
+mod schedule;
 mod schema;
 mod source;
 mod swdl;

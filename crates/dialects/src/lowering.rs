@@ -11,7 +11,6 @@ use skein_core::{
 
 use crate::{
     code::Code,
-    detect::Dialect,
     diagnostic::{Diagnostic, Sink},
     places::Places,
     problem::{Stricter, Vocabulary, in_words},
@@ -24,7 +23,6 @@ use crate::{
 /// A format's workflow in the IR, and the way back.
 #[derive(Debug)]
 pub struct Lowered {
-    pub dialect: Dialect,
     pub workflow: Workflow,
     pub places: Places,
     /// The format's words for what the plan talks about.

@@ -73,8 +73,11 @@ impl Config {
         if !path.exists() {
             return Ok(Config::default());
         }
-        let source = crate::read::source(&path, NAME)?;
-        toml::from_str(&source.text).map_err(|error| wrong(&source, &error))
+        Config::parse(&crate::read::source(&path, NAME)?)
+    }
+
+    fn parse(source: &Arc<Source>) -> Result<Config, Box<Diagnostic>> {
+        toml::from_str(&source.text).map_err(|error| wrong(source, &error))
     }
 }
 
@@ -82,4 +85,33 @@ fn wrong(source: &Arc<Source>, error: &toml::de::Error) -> Box<Diagnostic> {
     let span = error.span().map_or(Span::default(), |range| Span::new(range.start, range.end));
     let message = error.message().lines().next().unwrap_or_default().to_owned();
     Box::new(Diagnostic::new(Code::BadConfiguration, source, span, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example under a heading of the page of the code.
+    fn example(part: &str) -> Arc<Source> {
+        let page = Code::BadConfiguration.page();
+        let (_, after) =
+            page.split_once(&format!("\n## {part}\n\n```toml\n")).expect("the page has the part");
+        Source::new(NAME, after.split("```").next().unwrap_or_default())
+    }
+
+    #[test]
+    fn the_page_of_its_code_tells_the_truth() {
+        let wrong = Config::parse(&example("Wrong")).expect_err("it is wrong");
+        assert_eq!(wrong.code, Code::BadConfiguration);
+        assert_eq!(wrong.place().source.slice(wrong.place().span), "default_wroker");
+        assert!(Config::parse(&example("Right")).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_toml_is_shown_where_it_ends() {
+        let wrong =
+            Config::parse(&Source::new(NAME, "max_workers = 2\nroots = [\"a\"\n")).expect_err("it is wrong");
+        assert_eq!(wrong.code, Code::BadConfiguration);
+        assert!(wrong.place().span.start >= 16, "{wrong:?}");
+    }
 }

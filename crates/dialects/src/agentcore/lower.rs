@@ -53,8 +53,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     let Lowering { steps, calls, .. } = lowering;
     let mut places = Places::new(tree, WORKFLOW, STEP);
     steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
-    let (dialect, words) = (Dialect::AgentCore, VOCABULARY);
-    Some(Lowered { dialect, workflow: workflow?, places, words, stricter: &[], calls })
+    Some(Lowered { workflow: workflow?, places, words: VOCABULARY, stricter: &[], calls })
 }
 
 fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {

@@ -15,7 +15,6 @@ use skein_core::{
 use super::{step::Steps, workflow::Source};
 use crate::{
     code::Code,
-    detect::Dialect,
     diagnostic::{Diagnostic, Sink},
     lowering::{Lowered, Lowering, warn_ignored},
     places::{Places, Renames},
@@ -82,7 +81,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     workflow.labels.extend(source.labels);
     add_skein(&mut workflow, &source.skein, &skein);
     warn_of_undo_fields(&workflow, &places, sink);
-    Some(Lowered { dialect: Dialect::Aip15, workflow, places, words: VOCABULARY, stricter: &[], calls })
+    Some(Lowered { workflow, places, words: VOCABULARY, stricter: &[], calls })
 }
 
 /// What a step gives that only undoes is read by nobody, so the plan does not see what it says about that.

@@ -6,14 +6,15 @@ use skein_core::{ir::Trigger, time::Millis};
 
 use super::{
     defaults::{JITTER_SECONDS, ROUTINE_ATTEMPTS},
-    schedule::{self, cron, rrule, timezone},
-    triggers::note_not_served,
+    schedule::{self, rrule, timezone},
 };
 use crate::{
     code::Code,
+    common::trigger_not_served,
     diagnostic::{Diagnostic, Sink},
     duration::Units,
     read::{Fields, Given},
+    schedule::cron,
     xskein::check_path,
 };
 
@@ -31,7 +32,7 @@ fn routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
         if is_file {
             check_path(given, text, sink);
         }
-        note_not_served(given, "routines", sink);
+        trigger_not_served(given.node.mark(), "routines", sink);
         let reference = if is_file { json!({"file": text}) } else { json!({"ref": text}) };
         return Some(Trigger::Routine { reference });
     }
@@ -42,13 +43,13 @@ fn routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     match (reference, file, inline) {
         (Some(given), None, None) => {
             let text = given.words(sink)?.value;
-            note_not_served(given, "routines", sink);
+            trigger_not_served(given.node.mark(), "routines", sink);
             Some(Trigger::Routine { reference: json!({"ref": text}) })
         }
         (None, Some(given), None) => {
             let text = given.words(sink)?.value;
             check_path(given, text, sink);
-            note_not_served(given, "routines", sink);
+            trigger_not_served(given.node.mark(), "routines", sink);
             Some(Trigger::Routine { reference: json!({"file": text}) })
         }
         (None, None, Some(given)) => inline_routine(given, sink),
@@ -124,7 +125,8 @@ fn read_schedule(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     };
     fields.finish(sink);
     if let Some(kind) = kind.filter(|_| shape.is_some_and(|shape| shape != Shape::Manual)) {
-        note_not_served(kind, &format!("schedules of kind `{}`", kind.node.raw().unwrap_or_default()), sink);
+        let what = format!("schedules of kind `{}`", kind.node.raw().unwrap_or_default());
+        trigger_not_served(kind.node.mark(), &what, sink);
     }
     trigger
 }

@@ -17,7 +17,7 @@ use super::{
     value::value,
 };
 use crate::{
-    catalog,
+    catalog::{self, Use},
     code::Code,
     diagnostic::Diagnostic,
     lowering::Lowering,
@@ -74,7 +74,10 @@ impl<'a, 'l> Steps<'a, 'l> {
     /// Checks names against what else there is, once all steps are known.
     pub fn check_names(&mut self) {
         let Lowering { sink, project, .. } = &mut *self.lowering;
-        catalog::check(Sort::Tool, self.tools.iter().map(borrowed), *project, sink);
+        let source = sink.source.clone();
+        let tools = self.tools.iter();
+        let tools = tools.map(|tool| Use { name: &tool.value, source: &source, span: tool.span });
+        catalog::check(Sort::Tool, tools, *project, sink);
         let roles: BTreeSet<String> = project.names(Sort::Role).into_iter().collect();
         for role in self.roles.iter().filter(|role| !roles.is_empty() && !roles.contains(&role.value)) {
             let message = format!("there is nobody in the role `{}`", role.value);
@@ -246,10 +249,6 @@ impl<'a, 'l> Steps<'a, 'l> {
         let hint = "put an approval step before it, or give the workflow that it runs an `approval`";
         self.lowering.push(diagnostic.hint(hint));
     }
-}
-
-fn borrowed(name: &Spanned<String>) -> Spanned<&str> {
-    Spanned::new(name.value.as_str(), name.span)
 }
 
 /// Other formats have our own fields under another name.

@@ -2,11 +2,13 @@
 
 use skein_core::ir::Trigger;
 
-use super::schedule::{self, cron, timezone};
+use super::schedule::{self, timezone};
 use crate::{
     code::Code,
+    common::trigger_not_served,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given},
+    schedule::cron,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +57,8 @@ fn trigger(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     };
     fields.finish(sink);
     if let Some(kind) = kind.filter(|_| sort.is_some_and(|sort| sort != Sort::Manual)) {
-        note_not_served(kind, &format!("triggers of kind `{}`", kind.node.raw().unwrap_or_default()), sink);
+        let what = format!("triggers of kind `{}`", kind.node.raw().unwrap_or_default());
+        trigger_not_served(kind.node.mark(), &what, sink);
     }
     trigger
 }
@@ -70,11 +73,4 @@ fn webhook(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
         return None;
     }
     Some(Trigger::Webhook { path: path.to_owned() })
-}
-
-/// Says that nothing starts runs so yet.
-pub(super) fn note_not_served(given: Given<'_>, what: &str, sink: &mut Sink) {
-    let message = format!("nothing serves {what} yet");
-    let diagnostic = Diagnostic::new(Code::TriggerNotServed, given.node.source(), given.node.mark(), message);
-    sink.push(diagnostic.hint("start runs with `skein run`"));
 }

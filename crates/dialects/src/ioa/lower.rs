@@ -8,6 +8,7 @@ use skein_core::{
     expr::{Expr, ioa},
     ids::{StepId, WorkflowId},
     ir::{Origin, RunRetry, Schema, Scope, Shape, Trigger, UndoFailure, UndoPolicy, Workflow},
+    plan::Severity,
 };
 
 use super::{
@@ -18,7 +19,7 @@ use super::{
     words::words,
 };
 use crate::{
-    catalog,
+    catalog::{self, Use},
     code::Code,
     common::{id_like, trigger_not_served},
     detect::Dialect,
@@ -29,6 +30,7 @@ use crate::{
     problem::Vocabulary,
     project::{Project, Sort},
     read::{Given, Spanned},
+    schedule,
     yaml::Tree,
 };
 
@@ -63,14 +65,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     let Lowering { steps, calls, .. } = lowering;
     let mut places = Places::new(tree, WORKFLOW, STEP);
     steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
-    Some(Lowered {
-        dialect: Dialect::Ioa,
-        workflow: workflow?,
-        places,
-        words: VOCABULARY,
-        stricter: &[],
-        calls,
-    })
+    Some(Lowered { workflow: workflow?, places, words: VOCABULARY, stricter: &[], calls })
 }
 
 fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {
@@ -130,10 +125,13 @@ fn described(metadata: &Metadata<'_>, spec: &Spec<'_>, scope: Scope) -> Option<W
 
 /// Agents and domains are defined by the project.
 fn check_names(spec: &Spec<'_>, lowering: &mut Lowering<'_>) {
-    let steps = spec.steps.iter().flatten().filter_map(|step| step.agent.clone());
-    let agents = steps.chain(spec.compensation.iter().filter_map(|entry| entry.agent.clone()));
+    let source = lowering.sink.source.clone();
+    let steps = spec.steps.iter().flatten().filter_map(|step| step.agent.as_ref());
+    let agents = steps.chain(spec.compensation.iter().filter_map(|entry| entry.agent.as_ref()));
+    let agents = agents.map(|name| Use::new(name, &source));
     catalog::check(Sort::Agent, agents, lowering.project, lowering.sink);
-    catalog::check(Sort::Domain, spec.domains.iter().cloned(), lowering.project, lowering.sink);
+    let domains = spec.domains.iter().map(|name| Use::new(name, &source));
+    catalog::check(Sort::Domain, domains, lowering.project, lowering.sink);
 }
 
 /// What takes each step back. An entry for a step that is not there is reported.
@@ -167,7 +165,7 @@ fn triggers(source: &syntax::Trigger<'_>, lowering: &mut Lowering<'_>) -> Vec<Tr
     }
     if let Some(given) = source.schedule {
         trigger_not_served(given.node.mark(), "a schedule", lowering.sink);
-        triggers.extend(schedule(given, lowering.sink));
+        triggers.extend(interval_or_cron(given, lowering.sink));
     }
     triggers
 }
@@ -177,18 +175,18 @@ fn condition(given: Given<'_>, lowering: &mut Lowering<'_>) -> Option<Expr> {
     lowering.expression(given, ioa::condition(text))
 }
 
-/// A line of cron, or the time from one run to the next.
-fn schedule(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
+/// A line of cron, or the time from one run to the next. The format only says that it is text, so that one which is
+/// neither is no reason to refuse the workflow.
+fn interval_or_cron(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     let text = given.node.raw()?.trim();
-    let fields = text.split_whitespace().count();
-    if text.starts_with('@') || (5..=6).contains(&fields) {
-        return Some(Trigger::Cron { cron: text.to_owned(), timezone: None });
-    }
     if let Ok(every) = Units::All.parse(text) {
         return Some(Trigger::Interval { every });
     }
-    let message = format!("`{text}` is neither a line of cron nor a length of time");
-    let hint = "write five fields such as `0 6 * * 1`, or `24h`";
-    sink.push(Diagnostic::new(Code::BadSchedule, &sink.source, given.node.mark(), message).hint(hint));
+    let Err(why) = schedule::cron(text) else {
+        return Some(Trigger::Cron { cron: text.to_owned(), timezone: None });
+    };
+    let mut diagnostic = schedule::refuse(given, text, &why);
+    diagnostic.severity = Severity::Warning;
+    sink.push(diagnostic.hint("write a line of cron such as `0 6 * * 1`, or a length of time such as `24h`"));
     None
 }

@@ -1,7 +1,6 @@
 //! SWDL: a list of stages, each done by an agent, decided by a person, or done once for each item of a list; with
 //! `${{ }}` between them and a file of overrides beside them.
 
-mod agents;
 mod command;
 mod defaults;
 mod lower;

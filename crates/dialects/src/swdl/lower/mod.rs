@@ -18,19 +18,19 @@ use skein_core::{
 
 use self::{expressions::Expressions, hooks::Parts, stage::Stages};
 use super::{
-    agents, defaults, narrow, overrides,
+    defaults, narrow, overrides,
     syntax::{self, Does, Stage},
     words::words,
 };
 use crate::{
+    catalog::{self, Use},
     code::Code,
     detect::Dialect,
     diagnostic::Sink,
     lowering::{Lowered, Lowering},
     places::{Places, Renames},
     problem::{Stricter, Vocabulary},
-    project::Project,
-    read::Given,
+    project::{Project, Sort},
     yaml::Tree,
 };
 
@@ -66,8 +66,7 @@ pub(crate) fn lower(mut tree: Tree, sink: &mut Sink, project: &dyn Project) -> O
     let mut places = Places::new(tree, WORKFLOW, STEP);
     steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
     parts.into_iter().for_each(|(field, (node, start))| places.part(field, node, start));
-    let (dialect, words) = (Dialect::Swdl, VOCABULARY);
-    Some(Lowered { dialect, workflow, places, words, stricter: STRICTER, calls })
+    Some(Lowered { workflow, places, words: VOCABULARY, stricter: STRICTER, calls })
 }
 
 /// Reads and lowers the document; `before` is its root without the project's overrides, where there are any.
@@ -85,7 +84,7 @@ fn lower_workflow(
     }
     let stages = source.stages.as_ref()?;
     let named = stages.iter().filter_map(named_agent);
-    agents::check(named, lowering.project, lowering.sink);
+    catalog::check(Sort::Agent, named, lowering.project, lowering.sink);
 
     let mut expressions = Expressions::new(lowering, source.config.env.iter().map(|(name, _)| *name));
     let env = source
@@ -116,12 +115,14 @@ fn lower_workflow(
 }
 
 /// The agent of a stage, and where it is named.
-fn named_agent<'a>(stage: &Stage<'a>) -> Option<(Given<'a>, &'a str)> {
-    match &stage.does {
-        Does::Agent(asked) => asked.roles.agent,
-        Does::FanOut { template, .. } => template.as_ref().and_then(|(_, asked)| asked.roles.agent),
-        Does::Gate(_) | Does::Unclear => None,
-    }
+fn named_agent<'a>(stage: &Stage<'a>) -> Option<Use<'a>> {
+    let asked = match &stage.does {
+        Does::Agent(asked) => asked,
+        Does::FanOut { template, .. } => template.as_ref().map(|(_, asked)| asked)?,
+        Does::Gate(_) | Does::Unclear => return None,
+    };
+    let (given, name) = asked.roles.agent?;
+    Some(Use { name, source: given.node.source(), span: given.span() })
 }
 
 fn context(source: &syntax::Workflow<'_>) -> Context {

@@ -66,7 +66,7 @@ impl<'a> Stages<'_, 'a, '_> {
             let (Does::Gate(_), Some(condition)) = (&stage.does, stage.condition) else { continue };
             let message = format!("if its condition is false, what waits for `{}` is skipped", stage.id);
             let (source, span) = (condition.node.source(), condition.node.mark());
-            let diagnostic = Diagnostic::new(Code::ConditionalGate, source, span, message);
+            let diagnostic = Diagnostic::new(Code::SkippedGate, source, span, message);
             let hint = "nobody approved it, so nothing that needs the approval may start";
             self.expressions.lowering.push(diagnostic.hint(hint));
         }
