@@ -3,3 +3,4 @@
 pub mod decode;
 pub mod expr;
 pub mod replay;
+pub mod source;
