@@ -146,8 +146,7 @@ fn text(dialect: Dialect) -> Vec<String> {
 #[test]
 fn agentcore_examples() {
     all_are_right(Dialect::AgentCore);
-    let schema: Value = serde_json::from_str(schema(Dialect::AgentCore).expect("there is a schema"))
-        .expect("a schema is JSON");
+    let schema: Value = serde_json::from_str(schema(Dialect::AgentCore)).expect("a schema is JSON");
     let mut all = BTreeSet::new();
     known(&schema, &mut all);
     let shown = shown(Dialect::AgentCore);

@@ -12,10 +12,14 @@ use jsonschema::Validator;
 use serde_json::Value;
 use skein_dialects::{Dialect, schema};
 
+/// The name of the file of overrides that a folder may have; it is no workflow.
+const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 const SHARED: &str = include_str!("../../schemas/x-skein.json");
 
-/// Refused for what fields mean together, for other files, or as YAML: more than a schema can say.
-const BEYOND_SHAPE: &[&str] = &[
+// Refused for what fields mean together, for other files, for what an expression says, or as YAML: more than a schema
+// can say.
+
+const AGENTCORE: &[&str] = &[
     "call-in-a-circle.yaml",
     "call-of-a-broken-file.yaml",
     "call-of-a-missing-file.yaml",
@@ -38,23 +42,130 @@ const BEYOND_SHAPE: &[&str] = &[
     "two-outputs-of-one-name.yaml",
     "unknown-dependency.yaml",
 ];
+const AIP15: &[&str] = &[
+    "alias-to-a-step.md",
+    "branch-target-unknown.md",
+    "compensation-not-a-tool.md",
+    "compensation-of-a-compensation.md",
+    "compensation-of-itself.md",
+    "compensation-reads-what-is-not-there.md",
+    "compensation-target-unknown.md",
+    "condition-is-a-tag.md",
+    "cycle.md",
+    "duplicate-key.md",
+    "item-outside-a-map.md",
+    "next-in-another-list.md",
+    "parallel-branch-next-differs.md",
+    "parallel-branch-next-without-the-steps.md",
+    "parallel-branch-twice.md",
+    "path-with-something-after.md",
+    "reads-a-later-step.md",
+    "reads-a-sibling-branch.md",
+    "reads-inside-a-map.md",
+    "reads-undeclared-output.md",
+    "reads-unknown-input.md",
+    "reads-unknown-step.md",
+    "result-reads-unknown.md",
+    "start-unknown.md",
+    "step-id-twice.md",
+    "subworkflow-input-missing.md",
+    "subworkflow-recursion.md",
+    "suspend-timeout-target-unknown.md",
+    "suspendable-false.md",
+    "tag.md",
+    "tool-not-in-the-project.md",
+    "unreachable.md",
+];
+const IOA: &[&str] = &[
+    "compensation-of-an-unknown-step.yaml",
+    "compensation-twice.yaml",
+    "cycle-of-one.yaml",
+    "cycle.yaml",
+    "gate-shows-what-cannot-be.yaml",
+    "names-that-look-alike.yaml",
+    "no-root.yaml",
+    "output-that-is-not-declared.yaml",
+    "same-name-twice.yaml",
+    "same-step-by-alias.yaml",
+    "trigger-condition-reads-a-step.yaml",
+    "trigger-condition-without-event.yaml",
+    "trigger-condition.yaml",
+    "unknown-agent.yaml",
+    "unknown-dependency.yaml",
+    "unknown-domain.yaml",
+    "unreachable-behind-a-cycle.yaml",
+];
+const SWDL: &[&str] = &[
+    "command-for-a-shell.yaml",
+    "cycle.yaml",
+    "depends-on-itself.yaml",
+    "duplicate-id.yaml",
+    "expression-as-program.yaml",
+    "expression-in-key.yaml",
+    "expressions-that-are-none.yaml",
+    "fan-out-reads-itself.yaml",
+    "hook-reads-too-early.yaml",
+    "item-outside-fan-out.yaml",
+    "nested-expression.yaml",
+    "override-adds-a-tool.yaml",
+    "override-adds-an-approver.yaml",
+    "override-changes-how-long-a-gate-waits.yaml",
+    "override-lets-anyone-approve.yaml",
+    "override-loosens-x-skein.yaml",
+    "override-of-what-is-not-there.yaml",
+    "override-of-what-is-protected.yaml",
+    "override-opens-a-gate.yaml",
+    "override-that-is-wrong.yaml",
+    "overrides-of-another-shape.yaml",
+    "overrides-that-are-no-yaml.yaml",
+    "reads-a-stage-that-is-not-before.yaml",
+    "reads-undeclared-output.yaml",
+    "reads-undeclared-parameter.yaml",
+    "reads-unknown-stage.yaml",
+    "secrets-are-no-namespace.yaml",
+    "unclosed-expression.yaml",
+    "unknown-agent.yaml",
+    "unknown-dependency.yaml",
+];
+
+fn beyond_shape(dialect: Dialect) -> &'static [&'static str] {
+    match dialect {
+        Dialect::AgentCore => AGENTCORE,
+        Dialect::Aip15 => AIP15,
+        Dialect::Ioa => IOA,
+        Dialect::Swdl => SWDL,
+    }
+}
 
 fn document(dialect: Dialect) -> Value {
-    serde_json::from_str(schema(dialect).expect("there is a schema")).expect("a schema is JSON")
+    serde_json::from_str(schema(dialect)).expect("a schema is JSON")
 }
 
 fn validator(dialect: Dialect) -> Validator {
     jsonschema::draft202012::new(&document(dialect)).expect("a schema is one")
 }
 
-fn files(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut files: Vec<PathBuf> =
-        entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+/// The sources in a folder and, of examples, below it.
+fn files(folder: &str, deep: bool) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), deep, &mut files);
     files.sort();
     files
+}
+
+fn collect(folder: &Path, deep: bool, found: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    for path in entries.map(|entry| entry.expect("a folder can be listed").path()) {
+        let is_source = name(&path) != OVERRIDES
+            && path
+                .extension()
+                .is_some_and(|extension| ["yaml", "json", "md"].iter().any(|known| extension == *known));
+        if path.is_dir() && deep {
+            collect(&path, deep, found);
+        } else if path.is_file() && is_source {
+            found.push(path);
+        }
+    }
 }
 
 fn name(path: &Path) -> String {
@@ -63,28 +174,34 @@ fn name(path: &Path) -> String {
 
 #[test]
 fn what_is_accepted_is_valid() {
-    let validator = validator(Dialect::AgentCore);
-    let all = files("tests/inputs/agentcore/accepted").into_iter().chain(files("../../examples/agentcore"));
     let mut wrong = Vec::new();
-    for path in all {
-        let value = document::read(&path).expect("what is accepted can be read");
-        wrong.extend(
-            validator
-                .iter_errors(&value)
-                .map(|error| format!("{}: {}: {error}", path.display(), error.instance_path())),
-        );
+    for dialect in Dialect::ALL {
+        let validator = validator(dialect);
+        let inputs = files(&format!("tests/inputs/{dialect}/accepted"), false);
+        let examples = files(&format!("../../examples/{dialect}"), true);
+        assert!(inputs.len() > 20 && examples.len() >= 5, "{dialect} has cases");
+        for path in inputs.into_iter().chain(examples) {
+            let value = document::read(&path).expect("what is accepted can be read");
+            let errors = validator.iter_errors(&value);
+            wrong.extend(
+                errors.map(|error| format!("{}: {}: {error}", path.display(), error.instance_path())),
+            );
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
 fn what_is_refused_for_its_shape_is_not() {
-    let validator = validator(Dialect::AgentCore);
-    let refused = files("tests/inputs/agentcore/refused").into_iter();
-    let readable = refused.filter_map(|path| document::read(&path).map(|value| (name(&path), value)));
-    let accepted: BTreeSet<String> =
-        readable.filter(|(_, value)| validator.is_valid(value)).map(|(name, _)| name).collect();
-    assert_eq!(accepted, BEYOND_SHAPE.iter().map(|name| (*name).to_owned()).collect());
+    for dialect in Dialect::ALL {
+        let validator = validator(dialect);
+        let refused = files(&format!("tests/inputs/{dialect}/refused"), false).into_iter();
+        let readable = refused.filter_map(|path| document::read(&path).map(|value| (name(&path), value)));
+        let accepted: BTreeSet<String> =
+            readable.filter(|(_, value)| validator.is_valid(value)).map(|(name, _)| name).collect();
+        let beyond: BTreeSet<String> = beyond_shape(dialect).iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(accepted, beyond, "{dialect}");
+    }
 }
 
 /// Every schema inside a schema, with where it is.
@@ -102,8 +219,8 @@ fn walk(value: &Value, at: &str, found: &mut Vec<(String, Value)>) {
 }
 
 #[test]
-fn every_field_is_described_and_every_object_is_closed() {
-    for dialect in Dialect::ALL.into_iter().filter(|dialect| schema(*dialect).is_some()) {
+fn every_field_is_described_and_every_object_says_whether_others_may_add_to_it() {
+    for dialect in Dialect::ALL {
         let mut found = Vec::new();
         walk(&document(dialect), "", &mut found);
         for (at, part) in &found {
@@ -115,7 +232,7 @@ fn every_field_is_described_and_every_object_is_closed() {
             let has_fields =
                 part.get("properties").is_some_and(Value::is_object) && part.get("type").is_some();
             if has_fields && !shared {
-                assert!(closed.iter().any(|word| part.get(word).is_some()), "{dialect}: {at} is open");
+                assert!(closed.iter().any(|word| part.get(word).is_some()), "{dialect}: {at} does not say");
             }
         }
     }
@@ -124,7 +241,7 @@ fn every_field_is_described_and_every_object_is_closed() {
 #[test]
 fn what_skein_adds_is_the_same_in_every_format() {
     let shared: Value = serde_json::from_str(SHARED).expect("it is JSON");
-    for dialect in Dialect::ALL.into_iter().filter(|dialect| schema(*dialect).is_some()) {
+    for dialect in Dialect::ALL {
         let document = document(dialect);
         for (name, part) in shared["$defs"].as_object().expect("definitions are an object") {
             assert_eq!(&document["$defs"][name], part, "{dialect}: `{name}` is not as in x-skein.json");
