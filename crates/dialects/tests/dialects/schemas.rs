@@ -7,13 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::document;
+use crate::{document, examples::Examples};
 use jsonschema::Validator;
 use serde_json::Value;
 use skein_dialects::{Dialect, schema};
 
-/// The name of the file of overrides that a folder may have; it is no workflow.
-const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 const SHARED: &str = include_str!("../../schemas/x-skein.json");
 
 // Refused for what fields mean together, for other files, for what an expression says, or as YAML: more than a schema
@@ -145,27 +143,16 @@ fn validator(dialect: Dialect) -> Validator {
     jsonschema::draft202012::new(&document(dialect)).expect("a schema is one")
 }
 
-/// The sources in a folder and, of examples, below it.
-fn files(folder: &str, deep: bool) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), deep, &mut files);
+/// The cases of a format, of one sort.
+fn inputs(dialect: Dialect, sort: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs").join(dialect.as_str()).join(sort);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
+    files.retain(|path| path.is_file() && !name(path).ends_with(".snap"));
     files.sort();
+    assert!(files.len() > 20, "{} cases in {}", files.len(), folder.display());
     files
-}
-
-fn collect(folder: &Path, deep: bool, found: &mut Vec<PathBuf>) {
-    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    for path in entries.map(|entry| entry.expect("a folder can be listed").path()) {
-        let is_source = name(&path) != OVERRIDES
-            && path
-                .extension()
-                .is_some_and(|extension| ["yaml", "json", "md"].iter().any(|known| extension == *known));
-        if path.is_dir() && deep {
-            collect(&path, deep, found);
-        } else if path.is_file() && is_source {
-            found.push(path);
-        }
-    }
 }
 
 fn name(path: &Path) -> String {
@@ -177,10 +164,7 @@ fn what_is_accepted_is_valid() {
     let mut wrong = Vec::new();
     for dialect in Dialect::ALL {
         let validator = validator(dialect);
-        let inputs = files(&format!("tests/inputs/{dialect}/accepted"), false);
-        let examples = files(&format!("../../examples/{dialect}"), true);
-        assert!(inputs.len() > 20 && examples.len() >= 5, "{dialect} has cases");
-        for path in inputs.into_iter().chain(examples) {
+        for path in inputs(dialect, "accepted").into_iter().chain(Examples::of(dialect).files()) {
             let value = document::read(&path).expect("what is accepted can be read");
             let errors = validator.iter_errors(&value);
             wrong.extend(
@@ -195,7 +179,7 @@ fn what_is_accepted_is_valid() {
 fn what_is_refused_for_its_shape_is_not() {
     for dialect in Dialect::ALL {
         let validator = validator(dialect);
-        let refused = files(&format!("tests/inputs/{dialect}/refused"), false).into_iter();
+        let refused = inputs(dialect, "refused").into_iter();
         let readable = refused.filter_map(|path| document::read(&path).map(|value| (name(&path), value)));
         let accepted: BTreeSet<String> =
             readable.filter(|(_, value)| validator.is_valid(value)).map(|(name, _)| name).collect();
