@@ -40,6 +40,11 @@ impl Examples {
         self.here = path.parent().expect("an example is in a folder").to_owned();
         check(source(path).expect("an example can be read"), self)
     }
+
+    /// Checks something else in the place of an example, without overrides.
+    pub fn check_text(&self, path: &Path, text: &str) -> Report {
+        check(Source::new(path.display().to_string(), text), self)
+    }
 }
 
 fn below(folder: &Path, found: &mut Vec<PathBuf>) {
