@@ -2,10 +2,12 @@
 
 use crate::detect::Dialect;
 
-/// The JSON Schema of a format, where there is one: draft 2020-12, as text.
-pub fn schema(dialect: Dialect) -> Option<&'static str> {
+/// The JSON Schema of a format, of AIP-15 that of its front matter: draft 2020-12, as text.
+pub fn schema(dialect: Dialect) -> &'static str {
     match dialect {
-        Dialect::AgentCore => Some(include_str!("../schemas/agentcore.json")),
-        Dialect::Aip15 | Dialect::Ioa | Dialect::Swdl => None,
+        Dialect::AgentCore => include_str!("../schemas/agentcore.json"),
+        Dialect::Aip15 => include_str!("../schemas/aip15.json"),
+        Dialect::Ioa => include_str!("../schemas/ioa.json"),
+        Dialect::Swdl => include_str!("../schemas/swdl.json"),
     }
 }

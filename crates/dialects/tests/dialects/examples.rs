@@ -7,30 +7,28 @@ use std::{
     sync::Arc,
 };
 
+use crate::document;
 use serde_json::Value;
-use skein_core::expr::Span;
-use skein_dialects::{
-    Dialect, NotFound, Project, Reference, Report, Sink, Source, check, render, schema, yaml::parse,
-};
+use skein_dialects::{Dialect, NotFound, Project, Reference, Report, Source, check, render, schema};
 
 /// The name of the file of overrides that a folder may have.
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 
 /// The examples of a format, which may call one another: by path, or by id in a folder of that name.
-struct Examples {
+pub struct Examples {
     folder: PathBuf,
     /// Where the one stands that is being checked.
     here: PathBuf,
 }
 
 impl Examples {
-    fn of(dialect: Dialect) -> Examples {
+    pub fn of(dialect: Dialect) -> Examples {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(dialect.as_str());
         Examples { here: folder.clone(), folder }
     }
 
     /// Every source, called ones included.
-    fn files(&self) -> Vec<PathBuf> {
+    pub fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         below(&self.folder, &mut files);
         files.retain(|path| path.file_name().is_some_and(|name| name != OVERRIDES));
@@ -41,6 +39,11 @@ impl Examples {
     fn check(&mut self, path: &Path) -> Report {
         self.here = path.parent().expect("an example is in a folder").to_owned();
         check(source(path).expect("an example can be read"), self)
+    }
+
+    /// Checks something else in the place of an example, without overrides.
+    pub fn check_text(&self, path: &Path, text: &str) -> Report {
+        check(Source::new(path.display().to_string(), text), self)
     }
 }
 
@@ -93,14 +96,9 @@ fn said(report: &Report) -> String {
         .join("\n")
 }
 
-/// The fields of an example, as JSON; of Markdown, those of its front matter.
+/// The fields of an example, as JSON.
 fn fields(path: &Path) -> Value {
-    let source = source(path).expect("an example can be read");
-    let window = match source.text.strip_prefix("---\n").and_then(|rest| rest.find("\n---")) {
-        Some(end) => Span::new(4, end + 4),
-        None => Span::new(0, source.text.len()),
-    };
-    parse(window, &mut Sink::new(source)).expect("an example is YAML").root().json()
+    document::read(path).expect("an example can be read")
 }
 
 /// The names of all fields in a value.
@@ -128,11 +126,14 @@ fn known(schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Every field that some example of a format has.
-fn shown(dialect: Dialect) -> BTreeSet<String> {
+/// Every field that the schema of a format knows is in some example.
+fn all_is_shown(dialect: Dialect) {
+    let mut all = BTreeSet::new();
+    known(&serde_json::from_str(schema(dialect)).expect("a schema is JSON"), &mut all);
     let mut shown = BTreeSet::new();
     Examples::of(dialect).files().iter().for_each(|path| keys(&fields(path), &mut shown));
-    shown
+    let missing: Vec<&String> = all.difference(&shown).collect();
+    assert!(missing.is_empty(), "no example of {dialect} has {missing:?}");
 }
 
 fn text(dialect: Dialect) -> Vec<String> {
@@ -146,26 +147,14 @@ fn text(dialect: Dialect) -> Vec<String> {
 #[test]
 fn agentcore_examples() {
     all_are_right(Dialect::AgentCore);
-    let schema: Value = serde_json::from_str(schema(Dialect::AgentCore).expect("there is a schema"))
-        .expect("a schema is JSON");
-    let mut all = BTreeSet::new();
-    known(&schema, &mut all);
-    let shown = shown(Dialect::AgentCore);
-    let missing: Vec<&String> = all.difference(&shown).collect();
-    assert!(missing.is_empty(), "no example has {missing:?}");
+    all_is_shown(Dialect::AgentCore);
     let agents = ["CODEX_CLI", "CLAUDE_CODE", "OPENCODE"];
     let plain =
         text(Dialect::AgentCore).into_iter().filter(|text| !agents.iter().any(|agent| text.contains(agent)));
     assert!(plain.count() >= 2, "some examples need no agent");
 }
 
-/// Every field of the format, and every word that changes what a step does.
-const AIP15_FIELDS: &str = "name id description version inputs outputs steps start suspendable triggers routines \
-    requires approval risk_level timeout_ms max_steps retry cost_class tags metadata inputsFiles outputsFiles result \
-    kind next compensation tool action pinned_provider branches when default resume on on_timeout prompt artifacts \
-    approvers role userId on_approve on_reject over parallelism while max_iterations workflow max_attempts backoff \
-    initial_ms cron timezone path label inline ref file schedule target identity on_failure history mode contentType \
-    skein allow_cycles on_error";
+/// Every word that changes what a step does.
 const AIP15_WORDS: &str = "tool branch parallel suspend approval map loop subworkflow manual webhook event schedule \
     literal cancel continue escalate fixed exponential auto always on-mutate per-step $end $item $index";
 
@@ -178,10 +167,7 @@ fn aip15_examples() {
         let others = report.diagnostics.iter().any(|diagnostic| diagnostic.code.as_str() != "SK0702");
         assert!(!others, "{}", said(&report));
     }
-    let shown = shown(Dialect::Aip15);
-    let missing: Vec<&str> =
-        AIP15_FIELDS.split_whitespace().filter(|field| !shown.contains(*field)).collect();
-    assert!(missing.is_empty(), "no example has {missing:?}");
+    all_is_shown(Dialect::Aip15);
     let text = text(Dialect::Aip15).concat();
     let missing: Vec<&str> = AIP15_WORDS.split_whitespace().filter(|word| !text.contains(word)).collect();
     assert!(missing.is_empty(), "no example has {missing:?}");
@@ -190,9 +176,11 @@ fn aip15_examples() {
 #[test]
 fn ioa_examples() {
     all_are_right(Dialect::Ioa);
+    all_is_shown(Dialect::Ioa);
 }
 
 #[test]
 fn swdl_examples() {
     all_are_right(Dialect::Swdl);
+    all_is_shown(Dialect::Swdl);
 }

@@ -7,15 +7,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::document;
+use crate::{document, examples::Examples};
 use jsonschema::Validator;
 use serde_json::Value;
 use skein_dialects::{Dialect, schema};
 
 const SHARED: &str = include_str!("../../schemas/x-skein.json");
 
-/// Refused for what fields mean together, for other files, or as YAML: more than a schema can say.
-const BEYOND_SHAPE: &[&str] = &[
+// Refused for what fields mean together, for other files, for what an expression says, or as YAML: more than a schema
+// can say.
+
+const AGENTCORE: &[&str] = &[
     "call-in-a-circle.yaml",
     "call-of-a-broken-file.yaml",
     "call-of-a-missing-file.yaml",
@@ -38,22 +40,118 @@ const BEYOND_SHAPE: &[&str] = &[
     "two-outputs-of-one-name.yaml",
     "unknown-dependency.yaml",
 ];
+const AIP15: &[&str] = &[
+    "alias-to-a-step.md",
+    "branch-target-unknown.md",
+    "compensation-not-a-tool.md",
+    "compensation-of-a-compensation.md",
+    "compensation-of-itself.md",
+    "compensation-reads-what-is-not-there.md",
+    "compensation-target-unknown.md",
+    "condition-is-a-tag.md",
+    "cycle.md",
+    "duplicate-key.md",
+    "item-outside-a-map.md",
+    "next-in-another-list.md",
+    "parallel-branch-next-differs.md",
+    "parallel-branch-next-without-the-steps.md",
+    "parallel-branch-twice.md",
+    "path-with-something-after.md",
+    "reads-a-later-step.md",
+    "reads-a-sibling-branch.md",
+    "reads-inside-a-map.md",
+    "reads-undeclared-output.md",
+    "reads-unknown-input.md",
+    "reads-unknown-step.md",
+    "result-reads-unknown.md",
+    "start-unknown.md",
+    "step-id-twice.md",
+    "subworkflow-input-missing.md",
+    "subworkflow-recursion.md",
+    "suspend-timeout-target-unknown.md",
+    "suspendable-false.md",
+    "tag.md",
+    "tool-not-in-the-project.md",
+    "unreachable.md",
+];
+const IOA: &[&str] = &[
+    "compensation-of-an-unknown-step.yaml",
+    "compensation-twice.yaml",
+    "cycle-of-one.yaml",
+    "cycle.yaml",
+    "gate-shows-what-cannot-be.yaml",
+    "names-that-look-alike.yaml",
+    "no-root.yaml",
+    "output-that-is-not-declared.yaml",
+    "same-name-twice.yaml",
+    "same-step-by-alias.yaml",
+    "trigger-condition-reads-a-step.yaml",
+    "trigger-condition-without-event.yaml",
+    "trigger-condition.yaml",
+    "unknown-agent.yaml",
+    "unknown-dependency.yaml",
+    "unknown-domain.yaml",
+    "unreachable-behind-a-cycle.yaml",
+];
+const SWDL: &[&str] = &[
+    "command-for-a-shell.yaml",
+    "cycle.yaml",
+    "depends-on-itself.yaml",
+    "duplicate-id.yaml",
+    "expression-as-program.yaml",
+    "expression-in-key.yaml",
+    "expressions-that-are-none.yaml",
+    "fan-out-reads-itself.yaml",
+    "hook-reads-too-early.yaml",
+    "item-outside-fan-out.yaml",
+    "nested-expression.yaml",
+    "override-adds-a-tool.yaml",
+    "override-adds-an-approver.yaml",
+    "override-changes-how-long-a-gate-waits.yaml",
+    "override-lets-anyone-approve.yaml",
+    "override-loosens-x-skein.yaml",
+    "override-of-what-is-not-there.yaml",
+    "override-of-what-is-protected.yaml",
+    "override-opens-a-gate.yaml",
+    "override-that-is-wrong.yaml",
+    "overrides-of-another-shape.yaml",
+    "overrides-that-are-no-yaml.yaml",
+    "reads-a-stage-that-is-not-before.yaml",
+    "reads-undeclared-output.yaml",
+    "reads-undeclared-parameter.yaml",
+    "reads-unknown-stage.yaml",
+    "secrets-are-no-namespace.yaml",
+    "unclosed-expression.yaml",
+    "unknown-agent.yaml",
+    "unknown-dependency.yaml",
+];
+
+fn beyond_shape(dialect: Dialect) -> &'static [&'static str] {
+    match dialect {
+        Dialect::AgentCore => AGENTCORE,
+        Dialect::Aip15 => AIP15,
+        Dialect::Ioa => IOA,
+        Dialect::Swdl => SWDL,
+    }
+}
 
 fn document(dialect: Dialect) -> Value {
-    serde_json::from_str(schema(dialect).expect("there is a schema")).expect("a schema is JSON")
+    serde_json::from_str(schema(dialect)).expect("a schema is JSON")
 }
 
 fn validator(dialect: Dialect) -> Validator {
     jsonschema::draft202012::new(&document(dialect)).expect("a schema is one")
 }
 
-fn files(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+/// The cases of a format, of one sort.
+fn inputs(dialect: Dialect, sort: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inputs").join(dialect.as_str()).join(sort);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<PathBuf> =
         entries.map(|entry| entry.expect("a folder can be listed").path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    files.retain(|path| path.is_file() && !name(path).ends_with(".snap"));
     files.sort();
+    assert!(files.len() > 20, "{} cases in {}", files.len(), folder.display());
     files
 }
 
@@ -63,28 +161,31 @@ fn name(path: &Path) -> String {
 
 #[test]
 fn what_is_accepted_is_valid() {
-    let validator = validator(Dialect::AgentCore);
-    let all = files("tests/inputs/agentcore/accepted").into_iter().chain(files("../../examples/agentcore"));
     let mut wrong = Vec::new();
-    for path in all {
-        let value = document::read(&path).expect("what is accepted can be read");
-        wrong.extend(
-            validator
-                .iter_errors(&value)
-                .map(|error| format!("{}: {}: {error}", path.display(), error.instance_path())),
-        );
+    for dialect in Dialect::ALL {
+        let validator = validator(dialect);
+        for path in inputs(dialect, "accepted").into_iter().chain(Examples::of(dialect).files()) {
+            let value = document::read(&path).expect("what is accepted can be read");
+            let errors = validator.iter_errors(&value);
+            wrong.extend(
+                errors.map(|error| format!("{}: {}: {error}", path.display(), error.instance_path())),
+            );
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
 fn what_is_refused_for_its_shape_is_not() {
-    let validator = validator(Dialect::AgentCore);
-    let refused = files("tests/inputs/agentcore/refused").into_iter();
-    let readable = refused.filter_map(|path| document::read(&path).map(|value| (name(&path), value)));
-    let accepted: BTreeSet<String> =
-        readable.filter(|(_, value)| validator.is_valid(value)).map(|(name, _)| name).collect();
-    assert_eq!(accepted, BEYOND_SHAPE.iter().map(|name| (*name).to_owned()).collect());
+    for dialect in Dialect::ALL {
+        let validator = validator(dialect);
+        let refused = inputs(dialect, "refused").into_iter();
+        let readable = refused.filter_map(|path| document::read(&path).map(|value| (name(&path), value)));
+        let accepted: BTreeSet<String> =
+            readable.filter(|(_, value)| validator.is_valid(value)).map(|(name, _)| name).collect();
+        let beyond: BTreeSet<String> = beyond_shape(dialect).iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(accepted, beyond, "{dialect}");
+    }
 }
 
 /// Every schema inside a schema, with where it is.
@@ -102,8 +203,8 @@ fn walk(value: &Value, at: &str, found: &mut Vec<(String, Value)>) {
 }
 
 #[test]
-fn every_field_is_described_and_every_object_is_closed() {
-    for dialect in Dialect::ALL.into_iter().filter(|dialect| schema(*dialect).is_some()) {
+fn every_field_is_described_and_every_object_says_whether_others_may_add_to_it() {
+    for dialect in Dialect::ALL {
         let mut found = Vec::new();
         walk(&document(dialect), "", &mut found);
         for (at, part) in &found {
@@ -115,7 +216,7 @@ fn every_field_is_described_and_every_object_is_closed() {
             let has_fields =
                 part.get("properties").is_some_and(Value::is_object) && part.get("type").is_some();
             if has_fields && !shared {
-                assert!(closed.iter().any(|word| part.get(word).is_some()), "{dialect}: {at} is open");
+                assert!(closed.iter().any(|word| part.get(word).is_some()), "{dialect}: {at} does not say");
             }
         }
     }
@@ -124,7 +225,7 @@ fn every_field_is_described_and_every_object_is_closed() {
 #[test]
 fn what_skein_adds_is_the_same_in_every_format() {
     let shared: Value = serde_json::from_str(SHARED).expect("it is JSON");
-    for dialect in Dialect::ALL.into_iter().filter(|dialect| schema(*dialect).is_some()) {
+    for dialect in Dialect::ALL {
         let document = document(dialect);
         for (name, part) in shared["$defs"].as_object().expect("definitions are an object") {
             assert_eq!(&document["$defs"][name], part, "{dialect}: `{name}` is not as in x-skein.json");
