@@ -1,6 +1,6 @@
 //! How many steps of a scope are at work at once, and who is next.
 
-use skein_core::ir::{ErrorClass, HoldReason};
+use skein_core::ir::{ErrorClass, HoldReason, Siblings};
 
 use crate::support::*;
 
@@ -80,4 +80,19 @@ fn no_limit_means_all_at_once() {
 fn a_step_with_a_slot_that_never_started_is_as_if_it_had_not_come() {
     let steps = vec![work("a"), work("b"), work("c")];
     script!(narrow(steps, 2)).grant(1).start().fail("a", ErrorClass::NonRetryable).done();
+}
+
+/// Slots of steps that never started are free again for what is still at work.
+#[test]
+fn slots_that_were_never_used_are_free_while_draining() {
+    let steps = vec![work("a"), retried(work("b"), 2), work("c"), work("d")];
+    let workflow = narrow(steps, 4).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    script!(workflow)
+        .grant(2)
+        .start()
+        .fail("a", ErrorClass::NonRetryable)
+        .fail("b", ErrorClass::Transient)
+        .due()
+        .ok("b")
+        .done();
 }
