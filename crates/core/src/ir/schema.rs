@@ -80,6 +80,13 @@ impl Schema {
         })
     }
 
+    /// An object of nothing but defaults; null where none is declared.
+    pub fn defaults(&self) -> Value {
+        let mut object = Value::Object(serde_json::Map::new());
+        self.fill(&mut object);
+        if object.as_object().is_some_and(serde_json::Map::is_empty) { Value::Null } else { object }
+    }
+
     /// Puts in each property of an object that is missing and has a default.
     pub fn fill(&self, value: &mut Value) {
         let Some(object) = value.as_object_mut() else { return };
@@ -156,6 +163,8 @@ mod tests {
         let mut value = json!({"a": null});
         schema.fill(&mut value);
         assert_eq!(value, json!({"a": null, "b": 2}));
+        assert_eq!(schema.defaults(), json!({"a": 1, "b": 2}));
+        assert_eq!(Schema::new(json!({"properties": {"c": {}}})).defaults(), Value::Null);
     }
 
     #[test]

@@ -129,3 +129,14 @@ fn the_environment_knows_the_run_and_the_workflow() {
     });
     script!(workflow).start().ok("a").done();
 }
+
+/// A step that is skipped by its condition gives the defaults of its outputs.
+#[test]
+fn a_skipped_step_gives_the_defaults_it_declares() {
+    let a = when("a", "false").with(|step| {
+        step.outputs = Schema::new(json!({"properties": {"n": {"default": 3}, "text": {"type": "string"}}}));
+        step.policy.effects.skipped_by_condition = Effect::GO_ON;
+    });
+    let b = reads(reads(after("b", &["a"]), "n", "$steps.a.n"), "text", "$steps.a.text");
+    script!(graph(vec![a, b])).start().ok("b").done();
+}

@@ -1,5 +1,6 @@
 //! Arrival: dependencies, the cursor, the count of executions and the condition.
 
+use serde_json::Value;
 use skein_core::{
     engine::{InstanceIx, Role, Route, Skip, StepAt},
     ir::Shape,
@@ -109,14 +110,17 @@ impl Acceptor {
     }
 
     /// Whether a skip is right.
-    pub(super) fn skip(&mut self, at: StepAt, skip: Skip) -> Verdict {
+    pub(super) fn skip(&mut self, at: StepAt, skip: Skip, output: &Value) -> Verdict {
         self.going(at.0)?;
         match skip {
             Skip::Condition => {
+                let declared = self.entry(at.0).step(at.1).outputs.defaults();
+                ensure!(*output == declared, "it gives what is declared for when it gives nothing");
                 ensure!(self.arrival(at)? == Arrival::SkippedByCondition, "its condition is not false");
                 self.count(at)?;
             }
             Skip::Upstream(needed) => {
+                ensure!(output.is_null(), "a step that never arrived gives nothing");
                 ensure!(self.st(at)?.at == At::Pending, "the step has arrived already");
                 let entry = self.entry(at.0);
                 let depends = entry.step(at.1).after.iter().any(|id| entry.by_id.get(id) == Some(&needed));

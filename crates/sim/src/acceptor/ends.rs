@@ -114,7 +114,7 @@ impl Acceptor {
             ensure!(said.is_none_or(|said| said == class), "the error is of another class");
         }
         match outcome {
-            Outcome::Skipped(skip) => return self.skip(at, skip).map(|()| None),
+            Outcome::Skipped(skip) => return self.skip(at, skip, output).map(|()| None),
             Outcome::Cancelled => return self.may_end_cancelled(at).map(|()| None),
             // A hold was rejected, whatever it held.
             Outcome::Rejected if self.st(at)?.may_end(outcome) => return Ok(None),

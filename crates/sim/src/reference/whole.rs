@@ -192,7 +192,10 @@ impl<'a> Eval<'a> {
         home.executed.set(home.executed.get() + 1);
         Ok(match tested {
             Ok(true) => Arrival::Ready,
-            Ok(false) => Arrival::Over(Box::new(End::of(Ending::SkippedByCondition))),
+            Ok(false) => {
+                let output = entry.step(step).outputs.defaults();
+                Arrival::Over(Box::new(End { output, ..End::of(Ending::SkippedByCondition) }))
+            }
             Err(_) => Arrival::Over(Box::new(End::failed(Fault::validation("condition")))),
         })
     }

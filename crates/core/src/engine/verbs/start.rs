@@ -89,7 +89,10 @@ impl Decision<'_> {
         if let Some(when) = &step.when {
             match when.test(&self.env(at.0)) {
                 Ok(true) => {}
-                Ok(false) => return self.end_step(at, End::of(Outcome::Skipped(Skip::Condition))),
+                Ok(false) => {
+                    let output = Arc::new(step.outputs.defaults());
+                    return self.end_step(at, End { output, ..End::of(Outcome::Skipped(Skip::Condition)) });
+                }
                 Err(error) => {
                     let message = format!("its condition cannot be evaluated: {error}");
                     return self.fail_step(at, Error::new(ErrorClass::Validation, code::CONDITION, message));
