@@ -68,12 +68,11 @@ impl Default for Estimate {
 
 impl Config {
     /// The configuration of a project; the default where it has none.
-    pub fn load(root: &Path) -> Result<Config, Box<Diagnostic>> {
-        let path = root.join(NAME);
+    pub fn load(path: &Path, shown: &str) -> Result<Config, Box<Diagnostic>> {
         if !path.exists() {
             return Ok(Config::default());
         }
-        let source = crate::read::source(&path, NAME)?;
+        let source = crate::read::source(path, shown)?;
         toml::from_str(&source.text).map_err(|error| wrong(&source, &error))
     }
 }

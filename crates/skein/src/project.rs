@@ -9,7 +9,10 @@ use std::{
 
 use skein_dialects::{Diagnostic, NotFound, Project, Reference, Sort, Source};
 
-use crate::{config::Config, read};
+use crate::{
+    config::{self, Config},
+    read,
+};
 
 /// Where workflows of a project are looked for by name, in this order.
 const WORKFLOWS: [&str; 2] = [".workflows", "workflows"];
@@ -21,6 +24,9 @@ const MOST: usize = 10_000;
 pub struct OnDisk {
     pub root: PathBuf,
     pub config: Config,
+    /// The current folder, if there still is one.
+    here: Option<PathBuf>,
+    overrides: Option<Arc<Source>>,
 }
 
 /// A workflow of the project.
@@ -31,23 +37,39 @@ pub struct Named {
 }
 
 impl OnDisk {
-    /// The project around a path.
-    pub fn around(path: &Path) -> Result<OnDisk, Box<Diagnostic>> {
+    /// The root of the project around a path.
+    pub fn root_of(path: &Path) -> PathBuf {
         let start = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let marked = |folder: &&Path| folder.join("skein.toml").is_file() || folder.join(".git").exists();
+        let marked = |folder: &&Path| folder.join(config::NAME).is_file() || folder.join(".git").exists();
         let folder = if start.is_dir() { start.as_path() } else { start.parent().unwrap_or(Path::new(".")) };
-        let root = folder.ancestors().find(marked).unwrap_or(folder).to_owned();
-        let config = Config::load(&root)?;
-        Ok(OnDisk { root, config })
+        folder.ancestors().find(marked).unwrap_or(folder).to_owned()
     }
 
-    /// A path as people are shown it: from the current folder where it is below.
-    pub fn shown(&self, path: &Path) -> String {
+    /// The project of a root. What the project itself says must be right before anything in it can be judged.
+    pub fn open(root: PathBuf) -> Result<OnDisk, Box<Diagnostic>> {
         let here = std::env::current_dir().ok().and_then(|here| fs::canonicalize(here).ok());
+        let mut project = OnDisk { root, config: Config::default(), here, overrides: None };
+        let config = project.root.join(config::NAME);
+        project.config = Config::load(&config, &project.shown(&config))?;
+        let overrides = project.root.join(OVERRIDES);
+        if overrides.exists() {
+            project.overrides = Some(read::source(&overrides, &project.shown(&overrides))?);
+        }
+        Ok(project)
+    }
+
+    /// A path as people are shown it, which is also one that leads there: from the current folder within the project,
+    /// whole outside of it.
+    pub fn shown(&self, path: &Path) -> String {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let short = here.as_deref().and_then(|here| whole.strip_prefix(here).ok());
-        let short = short.or_else(|| whole.strip_prefix(&self.root).ok());
-        short.unwrap_or(&whole).display().to_string()
+        let Some(here) = self.here.as_deref() else { return whole.display().to_string() };
+        if let Ok(below) = whole.strip_prefix(here) {
+            return below.display().to_string();
+        }
+        let shared = here.ancestors().find(|folder| folder.starts_with(&self.root) && whole.starts_with(folder));
+        let ways = shared.and_then(|shared| here.strip_prefix(shared).ok().zip(whole.strip_prefix(shared).ok()));
+        let Some((up, down)) = ways else { return whole.display().to_string() };
+        up.components().map(|_| Path::new("..")).chain([down]).collect::<PathBuf>().display().to_string()
     }
 
     /// Every workflow that can be named, in the order in which names are looked up.
@@ -68,19 +90,32 @@ impl OnDisk {
     /// The file of a workflow, by its path or by its name.
     pub fn find(&self, text: &str) -> Result<PathBuf, NotFound> {
         let path = PathBuf::from(text);
-        if path.is_file() {
-            return Ok(path);
-        }
-        if path.is_dir() {
-            return in_folder(&path).ok_or_else(|| missing("the folder holds no workflow", Vec::new()));
-        }
+        let folder = path.is_dir();
+        // Whatever else a path leads to is read, or said to be unreadable.
+        let found = if folder { in_folder(&path) } else { path.exists().then_some(path) };
+        let why = if folder {
+            "the folder holds none, and neither `.workflows` nor `workflows` has one of that name"
+        } else {
+            "there is no such file, and no workflow of that name in `.workflows` or `workflows`"
+        };
+        found.map_or_else(|| self.by_name(text, why), Ok)
+    }
+
+    fn by_name(&self, name: &str, why: &str) -> Result<PathBuf, NotFound> {
         let workflows = self.workflows();
-        match workflows.iter().find(|workflow| workflow.name == text) {
+        match workflows.iter().find(|workflow| workflow.name == name) {
             Some(workflow) => Ok(workflow.path.clone()),
-            None => Err(missing(
-                "there is no such file, and no workflow of that name in `.workflows` or `workflows`",
-                workflows.into_iter().map(|workflow| workflow.name).collect(),
-            )),
+            None => Err(missing(why, workflows.into_iter().map(|workflow| workflow.name).collect())),
+        }
+    }
+
+    /// A link could lead a called workflow out of the project.
+    fn within(&self, path: &Path) -> Result<(), NotFound> {
+        match fs::canonicalize(path) {
+            Ok(whole) if !whole.starts_with(&self.root) => {
+                Err(missing("it is a link that leads out of the project", Vec::new()))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -149,9 +184,11 @@ impl Project for OnDisk {
                 if path.is_absolute() || climbs(path) {
                     return Err(missing("it is outside of the folder of this file", Vec::new()));
                 }
-                Path::new(&from.name).parent().unwrap_or(Path::new("")).join(path)
+                let path = Path::new(&from.name).parent().unwrap_or(Path::new("")).join(path);
+                self.within(&path)?;
+                path
             }
-            Reference::Id(id) => self.find_id(id)?,
+            Reference::Id(id) => self.by_name(id, "there is none in `.workflows` or `workflows`")?,
         };
         let name = self.shown(&path);
         read::source(&path, &name).map_err(|diagnostic| missing(&diagnostic.message, Vec::new()))
@@ -167,21 +204,10 @@ impl Project for OnDisk {
     }
 
     fn overrides(&self) -> Option<Arc<Source>> {
-        let path = self.root.join(OVERRIDES);
-        path.is_file().then(|| read::source(&path, &self.shown(&path)).ok()).flatten()
+        self.overrides.clone()
     }
 }
 
 fn tool(folder: &Path) -> Option<String> {
     folder.join("TOOL.md").is_file().then(|| folder.file_name()?.to_str().map(str::to_owned)).flatten()
-}
-
-impl OnDisk {
-    fn find_id(&self, id: &str) -> Result<PathBuf, NotFound> {
-        let workflows = self.workflows();
-        let found =
-            workflows.iter().find(|workflow| workflow.name == id).map(|workflow| workflow.path.clone());
-        let known = || workflows.iter().map(|workflow| workflow.name.clone()).collect();
-        found.ok_or_else(|| missing("there is none in `.workflows` or `workflows`", known()))
-    }
 }

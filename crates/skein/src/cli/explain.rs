@@ -43,9 +43,10 @@ fn list(output: Output) -> Exit {
         output.json(&json!({"codes": Code::ALL.iter().map(code).collect::<Vec<_>>()}));
         return Exit::Done;
     }
-    for code in Code::ALL {
-        let severity = format!("{:<8}", code.severity());
-        output.text(&format!("{}  {}{}\n", output.paint.name(code.as_str()), severity, title(*code)));
-    }
+    let line = |code: &Code| {
+        let name = output.paint.name(code.as_str());
+        format!("{name}  {:<8}{}\n", code.severity().to_string(), title(*code))
+    };
+    output.text(&Code::ALL.iter().map(line).collect::<String>());
     Exit::Done
 }

@@ -34,7 +34,7 @@ pub fn load(text: &str, output: Output) -> Result<Loaded, Exit> {
 /// The project around a path, or around here.
 pub fn around(path: &Path, output: Output) -> Result<OnDisk, Exit> {
     let path = if path.exists() { path } else { Path::new(".") };
-    OnDisk::around(path).map_err(|error| invalid(&[*error], output))
+    OnDisk::open(OnDisk::root_of(path)).map_err(|error| invalid(&[*error], output))
 }
 
 /// Says what is wrong with a source that cannot be used.

@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     exit::Exit,
-    output::{Format, Output},
+    output::{Format, Output, after},
 };
 
 /// Runs workflows whose steps are done by coding agents, tools, commands and people.
@@ -60,7 +60,7 @@ pub fn run() -> Exit {
         Err(error) => {
             // Help and version are what was asked for.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-            return error.print().map_or(Exit::Broken, |()| exit);
+            return error.print().map_or_else(|error| after(&error), |()| exit);
         }
     };
     let output = Output::new(cli.format);

@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
     };
     match schema(dialect) {
         Some(text) => {
-            output.text(text);
+            output.exact(text);
             Exit::Done
         }
         None => output.refuse(Exit::Refused, &format!("there is no schema of {dialect} yet"), None),

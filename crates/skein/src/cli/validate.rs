@@ -1,14 +1,17 @@
 //! `skein validate`: everything that is wrong or unwise in some workflows.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clap::Args;
 use serde_json::json;
 use skein_core::plan::Severity;
 use skein_dialects::{Code, Diagnostic, check, render};
 
-use super::load::around;
-use crate::{exit::Exit, find, output::Output, read};
+use crate::{exit::Exit, find, output::Output, project::OnDisk, read};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -25,9 +28,9 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
     for path in &arguments.paths {
         if path.is_dir() {
             let files = find::sources(path);
-            files.iter().for_each(|file| checked.add(file, true, output));
+            files.iter().for_each(|file| checked.add(file, true));
         } else {
-            checked.add(path, false, output);
+            checked.add(path, false);
         }
     }
     let valid = checked.errors() == 0 && !(arguments.strict && checked.warnings() > 0);
@@ -45,14 +48,16 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 struct Checked {
     files: usize,
     diagnostics: Vec<Diagnostic>,
+    /// By their roots. None: what is wrong with it has been said, and nothing in it can be judged.
+    projects: BTreeMap<PathBuf, Option<Arc<OnDisk>>>,
 }
 
 impl Checked {
     /// Of a folder, what is no workflow at all is passed over.
-    fn add(&mut self, path: &Path, of_folder: bool, output: Output) {
-        let Ok(project) = around(path, output) else { return };
+    fn add(&mut self, path: &Path, of_folder: bool) {
+        let Some(project) = self.project(path) else { return };
         let report = match read::source(path, &project.shown(path)) {
-            Ok(source) => check(source, &project),
+            Ok(source) => check(source, &*project),
             Err(error) => {
                 self.files += 1;
                 return self.diagnostics.push(*error);
@@ -64,6 +69,23 @@ impl Checked {
         }
         self.files += 1;
         self.diagnostics.extend(report.diagnostics);
+    }
+
+    /// The project around a path, opened once however many files it has.
+    fn project(&mut self, path: &Path) -> Option<Arc<OnDisk>> {
+        let root = OnDisk::root_of(path);
+        if let Some(known) = self.projects.get(&root) {
+            return known.clone();
+        }
+        let project = match OnDisk::open(root.clone()) {
+            Ok(project) => Some(Arc::new(project)),
+            Err(error) => {
+                self.diagnostics.push(*error);
+                None
+            }
+        };
+        self.projects.insert(root, project.clone());
+        project
     }
 
     fn errors(&self) -> usize {

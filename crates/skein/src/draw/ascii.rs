@@ -75,8 +75,7 @@ impl Drawing<'_> {
     fn row(&mut self, row: &rails::Row, indent: &str) {
         let Some(node) = row.node else { return self.lines.push(format!("{indent}{}", row.rails)) };
         self.lines.push(format!("{indent}{}{}", row.rails, self.label(node)));
-        let below: String = row.rails.replace('●', "│");
-        self.inner(node, &format!("{indent}{below}  "));
+        self.inner(node, &format!("{indent}{}", row.below));
     }
 
     /// Where there are too many rails: each step and those that follow it.
