@@ -92,7 +92,8 @@ pub fn after(error: &io::Error) -> Exit {
 /// Text without what a terminal would obey: a workflow is written by anyone, and could move the cursor, hide a line or
 /// turn the direction of reading. Our own colours stay where there are any.
 fn harmless(text: &str, paint: Paint) -> String {
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut shown = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
         let kept = match c {

@@ -66,8 +66,10 @@ impl OnDisk {
         if let Ok(below) = whole.strip_prefix(here) {
             return below.display().to_string();
         }
-        let shared = here.ancestors().find(|folder| folder.starts_with(&self.root) && whole.starts_with(folder));
-        let ways = shared.and_then(|shared| here.strip_prefix(shared).ok().zip(whole.strip_prefix(shared).ok()));
+        let shared =
+            here.ancestors().find(|folder| folder.starts_with(&self.root) && whole.starts_with(folder));
+        let ways =
+            shared.and_then(|shared| here.strip_prefix(shared).ok().zip(whole.strip_prefix(shared).ok()));
         let Some((up, down)) = ways else { return whole.display().to_string() };
         up.components().map(|_| Path::new("..")).chain([down]).collect::<PathBuf>().display().to_string()
     }
@@ -163,6 +165,16 @@ fn in_folder(folder: &Path) -> Option<PathBuf> {
     names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
+/// A workflow that stands beside another: a file next to a file, a folder next to a folder.
+fn beside(from: &Source, name: &str) -> Option<PathBuf> {
+    let path = fs::canonicalize(&from.name).ok()?;
+    let folder = path.parent()?;
+    let is_folder = in_folder(folder).is_some_and(|found| found == path);
+    let around = if is_folder { folder.parent()? } else { folder };
+    let found = entries(around).into_iter().filter_map(|path| named(&path));
+    found.filter(|workflow| workflow.name == name).map(|workflow| workflow.path).min()
+}
+
 /// Whether a relative path climbs out of where it starts.
 fn climbs(path: &Path) -> bool {
     let mut depth = 0i32;
@@ -188,7 +200,12 @@ impl Project for OnDisk {
                 self.within(&path)?;
                 path
             }
-            Reference::Id(id) => self.by_name(id, "there is none in `.workflows` or `workflows`")?,
+            Reference::Id(id) => match beside(from, id) {
+                Some(path) => path,
+                None => {
+                    self.by_name(id, "there is none beside this one, in `.workflows` or in `workflows`")?
+                }
+            },
         };
         let name = self.shown(&path);
         read::source(&path, &name).map_err(|diagnostic| missing(&diagnostic.message, Vec::new()))

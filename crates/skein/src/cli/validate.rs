@@ -1,7 +1,7 @@
 //! `skein validate`: everything that is wrong or unwise in some workflows.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -48,6 +48,8 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 struct Checked {
     files: usize,
     diagnostics: Vec<Diagnostic>,
+    /// Code, file, place and message of each.
+    said: BTreeSet<(&'static str, String, u32, String)>,
     /// By their roots. None: what is wrong with it has been said, and nothing in it can be judged.
     projects: BTreeMap<PathBuf, Option<Arc<OnDisk>>>,
 }
@@ -68,7 +70,21 @@ impl Checked {
             return;
         }
         self.files += 1;
-        self.diagnostics.extend(report.diagnostics);
+        report.diagnostics.into_iter().for_each(|diagnostic| self.say(diagnostic));
+    }
+
+    /// A workflow that another calls is checked with both; what is wrong with it is said once.
+    fn say(&mut self, diagnostic: Diagnostic) {
+        let place = diagnostic.place();
+        let key = (
+            diagnostic.code.as_str(),
+            place.source.name.clone(),
+            place.span.start,
+            diagnostic.message.clone(),
+        );
+        if self.said.insert(key) {
+            self.diagnostics.push(diagnostic);
+        }
     }
 
     /// The project around a path, opened once however many files it has.

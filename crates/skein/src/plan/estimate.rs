@@ -15,7 +15,8 @@ pub struct Estimate {
     pub usd_at_most: Option<f64>,
     /// What the numbers rest on.
     pub assumes: Vec<String>,
-    /// What cannot be told before the run.
+    /// What cannot be told before the run; shown with what else is not known.
+    #[serde(skip)]
     pub unknown: Vec<String>,
 }
 

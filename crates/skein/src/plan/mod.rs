@@ -4,10 +4,12 @@
 //! not known is named as such.
 
 mod estimate;
+mod facts;
 mod step;
 mod text;
+mod words;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -30,6 +32,8 @@ pub struct PlanView {
     pub longest_path: Longest,
     pub limits: Limits,
     pub estimate: Estimate,
+    /// What cannot be told before the run.
+    pub unknown: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -64,9 +68,10 @@ pub enum BatchSort {
 #[derive(Debug, Serialize)]
 pub struct Longest {
     pub steps: Vec<String>,
-    pub at_most_ms: Option<u64>,
+    /// If every step on it takes its whole timeout, once. None: one of them has none.
+    pub time_ms: Option<u64>,
     /// Steps on it that have no timeout.
-    pub unknown: Vec<String>,
+    pub without_timeout: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +92,8 @@ impl PlanView {
         let names = |steps: &[u32]| {
             steps.iter().map(|i| definition.scope(root.root).step(*i).id.to_string()).collect::<Vec<_>>()
         };
+        let batches = batches(definition, root.root, config);
+        let estimate = Estimate::of(definition, &config.estimate);
         PlanView {
             workflow: About {
                 id: workflow.id.to_string(),
@@ -97,11 +104,10 @@ impl PlanView {
                 hash: plan.hash.to_string(),
             },
             parameters: (*plan.parameters).clone(),
-            batches: batches(definition, root.root),
             longest_path: Longest {
                 steps: names(&path.steps),
-                at_most_ms: path.total.map(|total| total.0),
-                unknown: names(&path.unknown),
+                time_ms: path.total.map(|total| total.0),
+                without_timeout: names(&path.unknown),
             },
             limits: Limits {
                 timeout_ms: scope.timeout.map(|timeout| timeout.0),
@@ -109,17 +115,37 @@ impl PlanView {
                 max_steps: scope.max_steps,
                 budget: workflow.budget.clone(),
             },
-            estimate: Estimate::of(definition, &config.estimate),
+            unknown: unknown(&estimate, &batches),
+            estimate,
+            batches,
         }
     }
 }
 
+/// What cannot be told: about costs, and about secrets that the project does not name.
+fn unknown(estimate: &Estimate, batches: &[Batch]) -> Vec<String> {
+    let mut secrets = BTreeSet::new();
+    let mut open: Vec<&Batch> = batches.iter().collect();
+    while let Some(batch) = open.pop() {
+        for step in &batch.steps {
+            let wanted = step.work.iter().flat_map(|work| &work.secrets);
+            secrets.extend(wanted.filter(|secret| secret.from.is_none()).map(|secret| secret.name.as_str()));
+            open.extend(step.inside.iter().flat_map(|inner| &inner.batches));
+        }
+    }
+    let secrets = secrets
+        .into_iter()
+        .map(|name| format!("where the secret `{name}` is: `[secrets]` in skein.toml does not say"));
+    estimate.unknown.iter().cloned().chain(secrets).collect()
+}
+
 /// The batches of a scope. Recursion is bounded by the limit on nesting; a called workflow is shown by its own plan.
-fn batches(definition: &Definition, scope: ScopeIx) -> Vec<Batch> {
+fn batches(definition: &Definition, scope: ScopeIx, config: &Config) -> Vec<Batch> {
     let entry = definition.scope(scope);
     let mut shown = Vec::new();
     for (number, steps) in (1..).zip(definition.batches(scope)) {
-        let steps: Vec<StepView> = steps.iter().map(|i| StepView::of(definition, scope, *i)).collect();
+        let steps: Vec<StepView> =
+            steps.iter().map(|i| StepView::of(definition, scope, *i, config)).collect();
         let sort = sort(entry.is_routed(), &steps);
         shown.push(Batch { number, sort, steps });
     }
@@ -143,6 +169,3 @@ pub struct Inner {
     pub label: String,
     pub batches: Vec<Batch>,
 }
-
-/// Values by name, in the order of the names.
-pub type Named = BTreeMap<String, String>;
