@@ -69,7 +69,10 @@ fn print(loaded: &Loaded, view: &PlanView, output: Output) {
         } else {
             output.paint.warning(&format!("{:12}", "Warning"))
         };
-        text += &format!("{word}  {} {}\n", note.message, output.paint.faint(&format!("[{}]", note.code)));
+        let place = note.place();
+        let position = place.source.position(place.span.start);
+        let aside = format!("[{} at {}:{}]", note.code, place.source.name, position.line);
+        text += &format!("{word}  {} {}\n", note.message, output.paint.faint(&aside));
     }
     output.text(&text);
 }

@@ -113,6 +113,9 @@ impl Checked {
     }
 
     fn summary(&self, valid: bool, output: Output) -> String {
+        if self.files == 0 && self.diagnostics.is_empty() {
+            return "nothing to check: there are no workflows\n".to_owned();
+        }
         let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let verdict = if valid { output.paint.title("valid") } else { output.paint.error("not valid") };
         let mut parts = vec![counted(self.files, "file")];

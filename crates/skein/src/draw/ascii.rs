@@ -19,7 +19,8 @@ pub fn ascii(graph: &Graph, paint: Paint) -> String {
     let mut drawing = Drawing { index: &index, paint, lines: Vec::new() };
     for (number, group) in index.workflows.iter().enumerate() {
         if number > 0 {
-            drawing.lines.extend([String::new(), paint.title(&graph.groups[*group].label)]);
+            let heading = format!("workflow {}", graph.groups[*group].label);
+            drawing.lines.extend([String::new(), paint.title(&heading)]);
         }
         drawing.group(*group, "");
     }

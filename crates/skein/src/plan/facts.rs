@@ -148,11 +148,15 @@ fn ends(step: &StepView) -> Option<String> {
         Per::Step if step.attempts > 1 => " in all",
         _ => "",
     };
-    let time = step.timeout_ms.map_or("no timeout".to_owned(), |ms| format!("at most {}{per}", length(ms)));
-    let tries = if step.attempts > 1 { format!(", up to {} attempts", step.attempts) } else { String::new() };
+    let time = step.timeout_ms.map(|ms| format!("at most {}{per}", length(ms)));
+    // What is inside a step has timeouts of its own.
+    let time = time.or_else(|| step.work.is_some().then(|| "no timeout".to_owned()));
+    let tries = (step.attempts > 1).then(|| format!("up to {} attempts", step.attempts));
+    let bounds: Vec<String> = time.into_iter().chain(tries).collect();
+    let bounds = if bounds.is_empty() { String::new() } else { format!("{}; ", bounds.join(", ")) };
     let late = match step.timeout_ms {
         Some(_) if step.on_timeout != step.on_failure => format!("; if it is late, {}", step.on_timeout),
         _ => String::new(),
     };
-    Some(format!("{time}{tries}; if it fails, {}{late}", step.on_failure))
+    Some(format!("{bounds}if it fails, {}{late}", step.on_failure))
 }

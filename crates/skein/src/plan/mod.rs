@@ -19,8 +19,10 @@ use skein_core::{
 };
 
 pub use estimate::Estimate;
+pub use facts::short;
 pub use step::StepView;
 pub use text::text;
+pub use words::kind;
 
 use crate::config::Config;
 
@@ -28,6 +30,8 @@ use crate::config::Config;
 pub struct PlanView {
     pub workflow: About,
     pub parameters: Value,
+    /// Parameters that were given and that the workflow does not declare. They are passed on as they are.
+    pub undeclared: Vec<String>,
     pub batches: Vec<Batch>,
     pub longest_path: Longest,
     pub limits: Limits,
@@ -104,6 +108,7 @@ impl PlanView {
                 hash: plan.hash.to_string(),
             },
             parameters: (*plan.parameters).clone(),
+            undeclared: undeclared(plan),
             longest_path: Longest {
                 steps: names(&path.steps),
                 time_ms: path.total.map(|total| total.0),
@@ -120,6 +125,13 @@ impl PlanView {
             batches,
         }
     }
+}
+
+fn undeclared(plan: &Plan) -> Vec<String> {
+    let declared: BTreeSet<&String> =
+        plan.definition.root().workflow.inputs.properties().map(|(name, _)| name).collect();
+    let given = plan.parameters.as_object().into_iter().flat_map(|given| given.keys());
+    given.filter(|name| !declared.contains(name)).cloned().collect()
 }
 
 /// What cannot be told: about costs, and about secrets that the project does not name.

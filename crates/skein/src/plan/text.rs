@@ -51,6 +51,10 @@ impl Page {
 
     fn batches(&mut self, batches: &[Batch], depth: usize) {
         let indent = " ".repeat(depth);
+        // One step after nothing and before nothing needs no heading inside another.
+        if let ([Batch { sort: BatchSort::Sequential, steps, .. }], 1..) = (batches, depth) {
+            return steps.iter().for_each(|step| self.step(step, depth, step.id.chars().count().min(28)));
+        }
         for batch in batches {
             let sort = match batch.sort {
                 BatchSort::Gate => " (gate)",
@@ -93,6 +97,10 @@ impl Page {
         self.row("Time", &time(&view.longest_path, view.limits.timeout_ms));
         self.row("Limits", &limits(view));
         self.row("Estimate", &estimate(&view.estimate));
+        for name in &view.undeclared {
+            let title = self.paint.warning(&format!("{:12}", "Undeclared"));
+            self.line(&format!("{title}  the parameter `{name}`; it is passed on as it is"));
+        }
         for what in &view.unknown {
             self.row("Unknown", what);
         }

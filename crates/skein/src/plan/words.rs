@@ -3,7 +3,7 @@
 use serde_json::Value;
 use skein_core::{
     expr::{Expr, Node, Part, Root},
-    ir::{Approver, Capability, Effect, Target, Then, Verdict, Worker},
+    ir::{Approver, Capability, Effect, Kind, Target, Then, Verdict, Worker},
 };
 
 use crate::config::{self, Config};
@@ -31,6 +31,23 @@ pub fn by(worker: &Worker, config: &Config) -> String {
             [line] => format!("script {line}"),
             ref lines => format!("script of {} lines", lines.len()),
         },
+    }
+}
+
+/// What a step is, for one that has neither name nor description.
+pub fn kind(kind: &Kind) -> String {
+    match kind {
+        Kind::Work(work) => by(&work.worker, &Config::default()),
+        Kind::Gate(gate) => format!("gate: {}", prose(&gate.message)),
+        Kind::Wait(wait) => {
+            let signals: Vec<String> = wait.on.iter().map(ToString::to_string).collect();
+            format!("waits for {}", listed(&signals, "or"))
+        }
+        Kind::Branch(_) => "branch".to_owned(),
+        Kind::Parallel(parallel) => format!("{} lanes side by side", parallel.lanes.len()),
+        Kind::Each(each) => format!("for each of {}", expression(&each.over)),
+        Kind::Loop(repeat) => format!("while {}", expression(&repeat.condition)),
+        Kind::Call(call) => format!("runs the workflow {}", call.workflow),
     }
 }
 

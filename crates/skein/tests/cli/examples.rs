@@ -34,7 +34,7 @@ fn plans_of_what_calls_repeats_and_nests() {
     let mut session = Session::here();
     session.skein("plan examples/agentcore/release.yaml", 0);
     session.skein("plan examples/aip15/release-train --param tag=v1.2.0 --param channel=stable", 0);
-    session.skein("plan examples/aip15/newsletter --param month=2031-05", 0);
+    session.skein("plan examples/aip15/newsletter --param month=2031-05 --param lists=[\"all\"]", 0);
     session.skein("plan examples/ioa/outage.yaml", 0);
     session.skein("plan examples/swdl/review-each-file.yaml", 0);
     session.is("plan-nested");

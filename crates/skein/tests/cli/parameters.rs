@@ -9,7 +9,7 @@ config:
     title: {type: string, required: true}
     count: {type: integer, default: 3}
     deep: {type: boolean, default: false}
-    tags: {type: array, required: false}
+    tags: {type: array<string>, required: false}
 stages:
   - id: write
     name: Write
@@ -52,9 +52,9 @@ fn that_are_wrong_are_a_matter_of_usage() {
 }
 
 #[test]
-fn of_other_formats_that_are_not_declared() {
+fn that_are_not_declared() {
     let mut session = Session::here();
-    session.skein("plan examples/agentcore/hello.yaml --param nobody=asked", 2);
+    session.skein("plan examples/agentcore/hello.yaml --param nobody=asked", 0);
     session.skein("plan examples/aip15/order-fulfilment --param orderID=7", 2);
     session.is("parameters-unknown");
 }

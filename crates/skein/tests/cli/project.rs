@@ -82,7 +82,7 @@ stages:
   - id: write
     name: Write
     roles: {primary: "agent:writer"}
-    execution: {timeout: 20m}
+    error_policy: {timeout: 20m}
 "#;
 
 #[test]
