@@ -74,6 +74,14 @@ impl OnDisk {
         up.components().map(|_| Path::new("..")).chain([down]).collect::<PathBuf>().display().to_string()
     }
 
+    /// Reads a source of the project. Its key is its path from the root, so that a plan is the same from any folder.
+    pub fn source(&self, path: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
+        let source = read::source(path, &self.shown(path))?;
+        let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let key = whole.strip_prefix(&self.root).unwrap_or(&whole).display().to_string();
+        Ok(source.keyed(key))
+    }
+
     /// Every workflow that can be named, in the order in which names are looked up.
     pub fn workflows(&self) -> Vec<Named> {
         let mut found: Vec<Named> = Vec::new();
@@ -207,8 +215,7 @@ impl Project for OnDisk {
                 }
             },
         };
-        let name = self.shown(&path);
-        read::source(&path, &name).map_err(|diagnostic| missing(&diagnostic.message, Vec::new()))
+        self.source(&path).map_err(|diagnostic| missing(&diagnostic.message, Vec::new()))
     }
 
     fn names(&self, sort: Sort) -> Vec<String> {

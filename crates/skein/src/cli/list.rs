@@ -6,7 +6,7 @@ use serde_json::json;
 use skein_dialects::{Report, check};
 
 use super::load::around;
-use crate::{exit::Exit, output::Output, read};
+use crate::{exit::Exit, output::Output};
 
 pub fn run(output: Output) -> Exit {
     let project = match around(Path::new("."), output) {
@@ -18,7 +18,7 @@ pub fn run(output: Output) -> Exit {
         .into_iter()
         .map(|named| {
             let path = project.shown(&named.path);
-            let report = read::source(&named.path, &path).ok().map(|source| check(source, &project));
+            let report = project.source(&named.path).ok().map(|source| check(source, &project));
             Row::of(named.name, path, report.as_ref())
         })
         .collect();

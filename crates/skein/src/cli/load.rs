@@ -6,7 +6,7 @@ use serde_json::json;
 use skein_core::closest::did_you_mean;
 use skein_dialects::{Diagnostic, Report, check, render};
 
-use crate::{exit::Exit, output::Output, project::OnDisk, read};
+use crate::{exit::Exit, output::Output, project::OnDisk};
 
 /// A workflow that was found, and the project it is in.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub fn load(text: &str, output: Output) -> Result<Loaded, Exit> {
         )
     })?;
     let project = around(&path, output)?;
-    let source = read::source(&path, &project.shown(&path)).map_err(|error| invalid(&[*error], output))?;
+    let source = project.source(&path).map_err(|error| invalid(&[*error], output))?;
     Ok(Loaded { report: check(source, &project), project })
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use skein_core::plan::Severity;
 use skein_dialects::{Code, Diagnostic, check, render};
 
-use crate::{exit::Exit, find, output::Output, project::OnDisk, read};
+use crate::{exit::Exit, find, output::Output, project::OnDisk};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -58,7 +58,7 @@ impl Checked {
     /// Of a folder, what is no workflow at all is passed over.
     fn add(&mut self, path: &Path, of_folder: bool) {
         let Some(project) = self.project(path) else { return };
-        let report = match read::source(path, &project.shown(path)) {
+        let report = match project.source(path) {
             Ok(source) => check(source, &*project),
             Err(error) => {
                 self.files += 1;

@@ -92,13 +92,14 @@ fn route(route: &RouteView) -> String {
     match route.when.as_str() {
         "then" => format!("then goes to {}", route.next),
         "else" => format!("else goes to {}", route.next),
-        when => format!("if {} goes to {}", short(when), route.next),
+        when => format!("if {}, goes to {}", short(when), route.next),
     }
 }
 
 fn input(input: &InputView) -> String {
     match (&input.value, &input.from) {
         (Some(value), _) => format!("reads {} = {}", input.name, short(&value.to_string())),
+        (_, Some(from)) if *from == input.name => format!("reads {from}"),
         (_, from) => format!("reads {} from {}", input.name, short(from.as_deref().unwrap_or_default())),
     }
 }

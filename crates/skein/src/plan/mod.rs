@@ -18,7 +18,7 @@ use skein_core::{
     plan::{Definition, Plan, ScopeIx},
 };
 
-pub use estimate::Estimate;
+pub use estimate::{Estimate, PerItem};
 pub use facts::short;
 pub use step::StepView;
 pub use text::text;

@@ -241,6 +241,9 @@ fn gate(step: &Step) -> Option<GateView> {
             GateTimeout::Approve => "it opens by itself".to_owned(),
             GateTimeout::Cancel => "the run is cancelled".to_owned(),
             GateTimeout::Go(to) => go(to),
+            GateTimeout::Escalate { to } if to.is_empty() => {
+                "it asks for as long again, then the run is cancelled".to_owned()
+            }
             GateTimeout::Escalate { to } => {
                 let others = listed(&approvers(to), "or");
                 format!("{others} is asked for as long again, then the run is cancelled")

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use skein_core::{plan::grouped, time::Millis};
 
 use super::{
-    Batch, BatchSort, Estimate, Inner, Longest, PlanView, StepView,
+    Batch, BatchSort, Estimate, Inner, Longest, PerItem, PlanView, StepView,
     facts::{facts, few, short},
     words::listed,
 };
@@ -159,13 +159,12 @@ fn estimate(estimate: &Estimate) -> String {
         Some(starts) => format!("at most {} agent starts", grouped(starts)),
         None => "no upper bound of agent starts".to_owned(),
     };
-    let items = estimate
-        .per_item
-        .iter()
-        .map(|item| format!(", and {} for each item of {}", grouped(item.agent_starts), item.step));
-    let mut text = starts + &items.collect::<String>();
+    let each = |n: u64, item: &PerItem| format!(" and {} for each item of {}", grouped(n), item.step);
+    let mut text = starts;
+    estimate.per_item.iter().for_each(|item| text += &each(item.agent_starts, item));
     if let Some(tokens) = estimate.tokens_at_most {
         let _ = write!(text, ", so about {} tokens", grouped(tokens));
+        estimate.per_item.iter().for_each(|item| text += &each(item.tokens, item));
     }
     if let Some(usd) = estimate.usd_at_most {
         let _ = write!(text, " or ${usd:.2}");

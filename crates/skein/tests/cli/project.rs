@@ -40,6 +40,14 @@ fn called_workflows_are_found_from_the_file() {
     session.skein("plan flows/caller.yaml", 0);
     session.is("called");
     Session::within(&folder.0.join("other")).skein("plan ../flows/caller.yaml", 0).is("called-from-beside");
+    // A plan is the same plan from wherever it is looked at.
+    let hash = |folder: &std::path::Path, file: &str| {
+        let done =
+            crate::session::run(crate::session::skein(folder).args(["plan", file, "--format", "json"]));
+        serde_json::from_str::<serde_json::Value>(&done.out).expect("it is JSON")["workflow"]["hash"].clone()
+    };
+    let below = hash(&folder.0.join("other"), "../flows/caller.yaml");
+    assert!(below.is_string() && below == hash(&folder.0, "flows/caller.yaml"));
     let elsewhere = Folder::new();
     let path = folder.0.join("flows/caller.yaml");
     let line = format!("validate {}", path.display());
@@ -113,8 +121,10 @@ fn overrides_are_found_beside_the_configuration() {
     let folder = Folder::new();
     let name = ".skillmeat-workflow-overrides.yaml";
     folder.write("skein.toml", CONFIG).write("flows/letter.yaml", SWDL);
-    folder
-        .write(name, "overrides:\n  letter:\n    stages:\n      write:\n        execution: {timeout: 5m}\n");
+    folder.write(
+        name,
+        "overrides:\n  letter:\n    stages:\n      write:\n        error_policy: {timeout: 5m}\n",
+    );
     let mut session = Session::within(&folder.0);
     session.skein("plan flows/letter.yaml", 0);
     folder.write(name, b"overrides: \xff\n");
