@@ -19,7 +19,7 @@ use crate::{
     output::{Format, Output, after},
 };
 
-/// Runs workflows whose steps are done by coding agents, tools, commands and people.
+/// Checks, plans and draws workflows whose steps are done by coding agents, tools, commands and people.
 #[derive(Debug, Parser)]
 #[command(name = "skein", version, max_term_width = 100)]
 pub struct Cli {

@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use serde_json::json;
 use skein_core::plan::Severity;
-use skein_dialects::{Code, Diagnostic, check, render};
+use skein_dialects::{Code, Diagnostic, check, load, render};
 
 use crate::{exit::Exit, find, output::Output, project::OnDisk};
 
@@ -27,8 +27,9 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
     let mut checked = Checked::default();
     for path in &arguments.paths {
         if path.is_dir() {
-            let files = find::sources(path);
-            files.iter().for_each(|file| checked.add(file, true));
+            let found = find::sources(path);
+            found.files.iter().for_each(|file| checked.add(file, true));
+            found.missed.into_iter().for_each(|(folder, why)| checked.miss(&folder, why));
         } else {
             checked.add(path, false);
         }
@@ -71,6 +72,13 @@ impl Checked {
         }
         self.files += 1;
         report.diagnostics.into_iter().for_each(|diagnostic| self.say(diagnostic));
+    }
+
+    /// A folder that was not looked into could hold anything.
+    fn miss(&mut self, folder: &Path, why: String) {
+        if let Err(diagnostic) = load(&folder.display().to_string(), Err(why)) {
+            self.say(diagnostic);
+        }
     }
 
     /// A workflow that another calls is checked with both; what is wrong with it is said once.

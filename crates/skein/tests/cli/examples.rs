@@ -66,7 +66,9 @@ fn graphs_of_what_calls_and_nests() {
 #[test]
 fn shown() {
     let mut session = Session::here();
-    EXAMPLES.iter().for_each(|(_, file, _)| drop(session.skein(&format!("show {file}"), 0)));
+    for (_, file, _) in EXAMPLES {
+        session.skein(&format!("show {file}"), 0);
+    }
     session.skein("show examples/agentcore/hello.yaml --format json", 0);
     session.is("show");
 }

@@ -43,3 +43,14 @@ fn what_a_workflow_says_cannot_command_the_terminal() {
     folder.write("shifty.yaml", text);
     Session::within(&folder.0).skein("plan shifty.yaml", 0).skein("show shifty.yaml", 0).is("files-shifty");
 }
+
+#[test]
+fn a_folder_too_deep_to_look_into_is_told() {
+    let folder = Folder::new();
+    folder.write(&format!("{}good.yaml", "d/".repeat(63)), crate::validate::GOOD);
+    let mut session = Session::within(&folder.0);
+    session.skein("validate .", 0);
+    folder.write(&format!("{}good.yaml", "d/".repeat(64)), crate::validate::GOOD);
+    session.skein("validate .", 3);
+    session.is("files-deep");
+}
