@@ -1,7 +1,8 @@
 //! A project on disk: the nearest folder above with `skein.toml` or `.git`, its workflows and the names it defines.
 
 use std::{
-    collections::BTreeSet,
+    cell::{OnceCell, RefCell},
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -16,6 +17,8 @@ use crate::{
 
 /// Where workflows of a project are looked for by name, in this order.
 const WORKFLOWS: [&str; 2] = [".workflows", "workflows"];
+/// How the file of a workflow may end; the first that is there wins.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 /// A folder with more workflows than this is not searched for names.
 const MOST: usize = 10_000;
@@ -27,6 +30,9 @@ pub struct OnDisk {
     /// The current folder, if there still is one.
     here: Option<PathBuf>,
     overrides: Option<Arc<Source>>,
+    /// What was read, by whole path: many steps may call one workflow.
+    read: RefCell<BTreeMap<PathBuf, Arc<Source>>>,
+    named: OnceCell<Vec<Named>>,
 }
 
 /// A workflow of the project.
@@ -48,7 +54,8 @@ impl OnDisk {
     /// The project of a root. What the project itself says must be right before anything in it can be judged.
     pub fn open(root: PathBuf) -> Result<OnDisk, Box<Diagnostic>> {
         let here = std::env::current_dir().ok().and_then(|here| fs::canonicalize(here).ok());
-        let mut project = OnDisk { root, config: Config::default(), here, overrides: None };
+        let (read, named) = (RefCell::default(), OnceCell::new());
+        let mut project = OnDisk { root, config: Config::default(), here, overrides: None, read, named };
         let config = project.root.join(config::NAME);
         project.config = Config::load(&config, &project.shown(&config))?;
         let overrides = project.root.join(OVERRIDES);
@@ -76,25 +83,23 @@ impl OnDisk {
 
     /// Reads a source of the project. Its key is its path from the root, so that a plan is the same from any folder.
     pub fn source(&self, path: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
-        let source = read::source(path, &self.shown(path))?;
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if let Some(source) = self.read.borrow().get(&whole) {
+            return Ok(source.clone());
+        }
         let key = whole.strip_prefix(&self.root).unwrap_or(&whole).display().to_string();
-        Ok(source.keyed(key))
+        let source = read::source(path, &self.shown(path))?.keyed(key);
+        self.read.borrow_mut().insert(whole, source.clone());
+        Ok(source)
     }
 
     /// Every workflow that can be named, in the order in which names are looked up.
-    pub fn workflows(&self) -> Vec<Named> {
-        let mut found: Vec<Named> = Vec::new();
-        let mut names = BTreeSet::new();
-        for folder in WORKFLOWS {
-            let mut here = entries(&self.root.join(folder))
-                .into_iter()
-                .filter_map(|path| named(&path))
-                .collect::<Vec<_>>();
-            here.sort_by(|a, b| a.name.cmp(&b.name));
-            found.extend(here.into_iter().filter(|workflow| names.insert(workflow.name.clone())));
-        }
-        found
+    pub fn workflows(&self) -> &[Named] {
+        self.named.get_or_init(|| {
+            let mut names = BTreeSet::new();
+            let all = WORKFLOWS.iter().flat_map(|folder| all_named(&self.root.join(folder)));
+            all.filter(|workflow| names.insert(workflow.name.clone())).collect()
+        })
     }
 
     /// The file of a workflow, by its path or by its name.
@@ -112,11 +117,9 @@ impl OnDisk {
     }
 
     fn by_name(&self, name: &str, why: &str) -> Result<PathBuf, NotFound> {
-        let workflows = self.workflows();
-        match workflows.iter().find(|workflow| workflow.name == name) {
-            Some(workflow) => Ok(workflow.path.clone()),
-            None => Err(missing(why, workflows.into_iter().map(|workflow| workflow.name).collect())),
-        }
+        let found = WORKFLOWS.iter().find_map(|folder| one_named(&self.root.join(folder), name));
+        let known = || self.workflows().iter().map(|workflow| workflow.name.clone()).collect();
+        found.ok_or_else(|| missing(why, known()))
     }
 
     /// A link could lead a called workflow out of the project.
@@ -155,16 +158,28 @@ fn stems(folder: &Path, extensions: &[&str]) -> Vec<String> {
     entries(folder).into_iter().filter(|path| has(path)).filter_map(stem).collect()
 }
 
-/// A workflow in a folder of workflows: a file, or a folder of its own.
-fn named(path: &Path) -> Option<Named> {
-    if path.is_dir() {
-        let name = path.file_name()?.to_str()?.to_owned();
-        return in_folder(path).map(|path| Named { name, path });
+/// The workflow of a name in a folder of workflows: a file, or a folder of its own. Looked up and not searched for,
+/// since thousands of steps may call thousands of workflows.
+fn one_named(folder: &Path, name: &str) -> Option<PathBuf> {
+    // A name is no path.
+    if !matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(only)] if only == name)
+    {
+        return None;
     }
-    let is_source =
-        path.extension().is_some_and(|found| ["yaml", "yml", "json"].iter().any(|ext| found == *ext));
-    let name = path.file_stem()?.to_str()?.to_owned();
-    (is_source && path.is_file()).then(|| Named { name, path: path.to_owned() })
+    let files = ENDINGS.iter().map(|ending| folder.join(format!("{name}.{ending}")));
+    files.into_iter().find(|path| path.is_file()).or_else(|| in_folder(&folder.join(name)))
+}
+
+/// All workflows in a folder of workflows, by name.
+fn all_named(folder: &Path) -> Vec<Named> {
+    let name = |path: &PathBuf| {
+        let is_source = path.extension().is_some_and(|found| ENDINGS.iter().any(|ending| found == *ending));
+        let name = if is_source && path.is_file() { path.file_stem() } else { path.file_name() };
+        name.and_then(|name| name.to_str()).map(str::to_owned)
+    };
+    let names: BTreeSet<String> = entries(folder).iter().filter_map(name).collect();
+    let found = |name: String| one_named(folder, &name).map(|path| Named { name, path });
+    names.into_iter().filter_map(found).collect()
 }
 
 /// The workflow that a folder is. Beside a YAML file of that name, the Markdown one is documentation.
@@ -178,9 +193,7 @@ fn beside(from: &Source, name: &str) -> Option<PathBuf> {
     let path = fs::canonicalize(&from.name).ok()?;
     let folder = path.parent()?;
     let is_folder = in_folder(folder).is_some_and(|found| found == path);
-    let around = if is_folder { folder.parent()? } else { folder };
-    let found = entries(around).into_iter().filter_map(|path| named(&path));
-    found.filter(|workflow| workflow.name == name).map(|workflow| workflow.path).min()
+    one_named(if is_folder { folder.parent()? } else { folder }, name)
 }
 
 /// Whether a relative path climbs out of where it starts.

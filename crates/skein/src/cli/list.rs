@@ -15,11 +15,11 @@ pub fn run(output: Output) -> Exit {
     };
     let rows: Vec<Row> = project
         .workflows()
-        .into_iter()
+        .iter()
         .map(|named| {
             let path = project.shown(&named.path);
             let report = project.source(&named.path).ok().map(|source| check(source, &project));
-            Row::of(named.name, path, report.as_ref())
+            Row::of(named.name.clone(), path, report.as_ref())
         })
         .collect();
     if output.is_json() {

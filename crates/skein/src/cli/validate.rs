@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::Arc,
+    rc::Rc,
 };
 
 use clap::Args;
@@ -52,7 +52,7 @@ struct Checked {
     /// Code, file, place and message of each.
     said: BTreeSet<(&'static str, String, u32, String)>,
     /// By their roots. None: what is wrong with it has been said, and nothing in it can be judged.
-    projects: BTreeMap<PathBuf, Option<Arc<OnDisk>>>,
+    projects: BTreeMap<PathBuf, Option<Rc<OnDisk>>>,
 }
 
 impl Checked {
@@ -96,13 +96,13 @@ impl Checked {
     }
 
     /// The project around a path, opened once however many files it has.
-    fn project(&mut self, path: &Path) -> Option<Arc<OnDisk>> {
+    fn project(&mut self, path: &Path) -> Option<Rc<OnDisk>> {
         let root = OnDisk::root_of(path);
         if let Some(known) = self.projects.get(&root) {
             return known.clone();
         }
         let project = match OnDisk::open(root.clone()) {
-            Ok(project) => Some(Arc::new(project)),
+            Ok(project) => Some(Rc::new(project)),
             Err(error) => {
                 self.diagnostics.push(*error);
                 None

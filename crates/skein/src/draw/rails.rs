@@ -43,6 +43,7 @@ impl Rails {
         if !others.is_empty() {
             self.meet(*column, others, ['├', '┴', '╯']);
             others.iter().for_each(|other| self.columns[*other] = None);
+            self.trim();
         }
         *column
     }
@@ -82,6 +83,11 @@ impl Rails {
         if !others.is_empty() {
             self.meet(column, &others, ['├', '┬', '╮']);
         }
+        self.trim();
+    }
+
+    /// Columns at the end that are free are no columns.
+    fn trim(&mut self) {
         while self.columns.last() == Some(&None) {
             self.columns.pop();
         }

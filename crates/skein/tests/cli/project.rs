@@ -131,3 +131,22 @@ fn overrides_are_found_beside_the_configuration() {
     session.skein("plan flows/letter.yaml", 3);
     session.is("overrides");
 }
+
+/// A name is looked up and a file is read once, however many steps call it.
+#[test]
+fn thousands_of_calls() {
+    let folder = Folder::new();
+    let part = |i: usize| GOOD.replace("name: good", &format!("name: part-{i}"));
+    let mut text = "name: caller\nversion: \"1\"\ntimeout: 5m\nsteps:\n".to_owned();
+    for i in 0..2_000 {
+        text += &format!("  s{i}: {{workflow: parts/{}.yaml}}\n", i % 200);
+    }
+    for i in 0..200 {
+        folder.write(&format!("parts/{i}.yaml"), part(i));
+    }
+    folder.write("caller.yaml", text);
+    let begun = std::time::Instant::now();
+    let done = crate::session::run(crate::session::skein(&folder.0).args(["plan", "caller.yaml"]));
+    assert_eq!((done.code, done.err.as_str()), (0, ""));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
+}
