@@ -64,7 +64,7 @@ impl Found {
 fn may_be_one(path: &Path) -> bool {
     let has = |wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
     if path.ends_with("WORKFLOW.md") {
-        return !path.with_extension("yaml").exists();
+        return !["yaml", "yml", "json"].iter().any(|ending| path.with_extension(ending).exists());
     }
     has("yaml") || has("yml") || has("json")
 }

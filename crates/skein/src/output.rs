@@ -73,20 +73,21 @@ impl Output {
     }
 }
 
-/// A reader that went away wants no more, and that is no error. A disk that is full is one.
+/// A reader that went away wants no more; that is no error, and changes nothing about how the command ends. A disk
+/// that is full is one.
 fn write(mut to: impl Write, text: &str) {
-    if let Err(error) = to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
-        let exit = after(&error);
-        if exit != Exit::Done {
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        Err(error) if !reader_left(&error) => {
             let _ = writeln!(io::stderr(), "error: the output cannot be written: {error}");
+            std::process::exit(i32::from(Exit::Broken as u8));
         }
-        std::process::exit(i32::from(exit as u8));
+        _ => {}
     }
 }
 
-/// How a command ends whose output could not be written.
-pub fn after(error: &io::Error) -> Exit {
-    if error.kind() == io::ErrorKind::BrokenPipe { Exit::Done } else { Exit::Broken }
+/// Whether output could not be written because nobody reads it any more.
+pub fn reader_left(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
 }
 
 /// Text without what a terminal would obey: a workflow is written by anyone, and could move the cursor, hide a line or

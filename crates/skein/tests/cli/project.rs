@@ -113,6 +113,10 @@ fn a_configuration_that_is_wrong_is_told_once() {
     session.skein("list --format json", 3);
     folder.write("skein.toml", b"default_worker = \"\xff\"\n");
     session.skein("validate sub", 3);
+    std::fs::remove_file(folder.0.join("skein.toml")).expect("a file can be removed");
+    let made = std::process::Command::new("mkfifo").arg(folder.0.join("skein.toml")).status();
+    assert!(made.expect("mkfifo is there").success());
+    session.skein("validate good.yaml", 3);
     session.is("config-wrong");
 }
 

@@ -23,6 +23,19 @@ fn a_reader_that_goes_away_is_no_error() {
     }
 }
 
+/// Nor does it make an invalid source valid.
+#[test]
+fn a_reader_of_errors_that_goes_away_changes_no_exit() {
+    for (line, code) in [("validate docs/broken.yaml", 3), ("plan nowhere", 5), ("plan", 2)] {
+        let (reader, writer) = pipe().expect("a pipe can be made");
+        drop(reader);
+        let mut command = skein(repository());
+        let status =
+            command.args(line.split(' ')).stdout(Stdio::null()).stderr(writer).status().expect("it runs");
+        assert_eq!(status.code(), Some(code), "{line}");
+    }
+}
+
 #[test]
 fn a_full_disk_is_one() {
     let Ok(full) = File::options().write(true).open("/dev/full") else { return };
