@@ -3,6 +3,7 @@
 //! Owns the view of a plan, which is also its JSON, and its text. Everything in it comes from the plan itself; what is
 //! not known is named as such.
 
+mod ending;
 mod estimate;
 mod facts;
 mod step;

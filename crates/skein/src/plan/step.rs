@@ -3,15 +3,14 @@
 use serde::Serialize;
 use serde_json::Value;
 use skein_core::{
-    ir::{
-        Binding, Gate, GateTimeout, Isolation, Kind, KindName, LoopTest, Per, Step, Wait, WaitTimeout, Work,
-    },
+    ir::{Binding, Gate, Isolation, Kind, KindName, LoopTest, Per, Step, Wait, Work},
     plan::{Definition, ScopeIx},
 };
 
 use super::{
     Inner, batches,
-    words::{approvers, by, effect, expression, listed, may, model, prose, secret, target, tools},
+    ending::Ending,
+    words::{approvers, by, expression, may, model, prose, secret, target, tools},
 };
 use crate::config::Config;
 
@@ -44,8 +43,8 @@ pub struct StepView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks_first: Option<Vec<String>>,
     /// What each end that is no success does.
-    pub on_failure: &'static str,
-    pub on_timeout: &'static str,
+    pub on_failure: Ending,
+    pub on_timeout: Ending,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undo: Option<String>,
     /// Where the cursor goes, and when.
@@ -126,15 +125,15 @@ pub struct GateView {
     /// Any one of them; nobody named means anyone.
     pub approvers: Vec<String>,
     pub timeout_ms: Option<u64>,
-    pub on_timeout: String,
-    pub on_reject: String,
+    pub on_timeout: Ending,
+    pub on_reject: Ending,
 }
 
 #[derive(Debug, Serialize)]
 pub struct WaitView {
     pub signals: Vec<String>,
     pub timeout_ms: Option<u64>,
-    pub on_timeout: String,
+    pub on_timeout: Ending,
 }
 
 #[derive(Debug, Serialize)]
@@ -169,8 +168,8 @@ impl StepView {
             timeout_per: policy.timeout_per,
             attempts: policy.retry.attempts.values().copied().max().unwrap_or(1),
             asks_first: policy.approval.as_ref().map(|hold| approvers(&hold.approvers)),
-            on_failure: effect(policy.effects.failed),
-            on_timeout: effect(policy.effects.timed_out),
+            on_failure: Ending::of(policy.effects.failed),
+            on_timeout: Ending::of(policy.effects.timed_out),
             undo: step.undo.as_ref().map(|undo| by(&undo.work.worker, config)),
             routes: routes(step),
             inside: inside(definition, scope, i, config),
@@ -229,27 +228,17 @@ fn input(binding: &Binding) -> InputView {
 fn gate(step: &Step) -> Option<GateView> {
     let Kind::Gate(gate) = &step.kind else { return None };
     let Gate { message, shows, approvers: who, timeout, on_timeout, on_reject, .. } = gate;
-    let go = |to| format!("it goes to {}", target(to));
+    let effects = &step.policy.effects;
     Some(GateView {
         message: prose(message),
         shows: shows.iter().map(prose).collect(),
         approvers: approvers(who),
         timeout_ms: timeout.map(|timeout| timeout.0),
-        on_timeout: match on_timeout {
-            GateTimeout::Expire => effect(step.policy.effects.timed_out).to_owned(),
-            GateTimeout::Reject => "it counts as rejected".to_owned(),
-            GateTimeout::Approve => "it opens by itself".to_owned(),
-            GateTimeout::Cancel => "the run is cancelled".to_owned(),
-            GateTimeout::Go(to) => go(to),
-            GateTimeout::Escalate { to } if to.is_empty() => {
-                "it asks for as long again, then the run is cancelled".to_owned()
-            }
-            GateTimeout::Escalate { to } => {
-                let others = listed(&approvers(to), "or");
-                format!("{others} is asked for as long again, then the run is cancelled")
-            }
+        on_timeout: Ending::of_gate(on_timeout, effects.timed_out),
+        on_reject: match on_reject {
+            Some(to) => Ending::Go(target(to)),
+            None => Ending::of(effects.rejected),
         },
-        on_reject: on_reject.as_ref().map_or_else(|| effect(step.policy.effects.rejected).to_owned(), go),
     })
 }
 
@@ -258,12 +247,7 @@ fn wait(step: &Step) -> Option<WaitView> {
     Some(WaitView {
         signals: on.iter().map(ToString::to_string).collect(),
         timeout_ms: timeout.map(|timeout| timeout.0),
-        on_timeout: match on_timeout {
-            WaitTimeout::Expire => effect(step.policy.effects.timed_out).to_owned(),
-            WaitTimeout::Cancel => "the run is cancelled".to_owned(),
-            WaitTimeout::Continue => "the run goes on without".to_owned(),
-            WaitTimeout::Go(to) => format!("it goes to {}", target(to)),
-        },
+        on_timeout: Ending::of_wait(on_timeout, step.policy.effects.timed_out),
     })
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use skein_core::{
     expr::{Expr, Node, Part, Root},
-    ir::{Approver, Capability, Effect, Kind, Target, Then, Verdict, Worker},
+    ir::{Approver, Capability, Kind, Target, Worker},
 };
 
 use crate::config::{self, Config};
@@ -154,18 +154,6 @@ pub fn target(target: &Target) -> String {
     match target {
         Target::Step(id) => id.to_string(),
         Target::End => "the end".to_owned(),
-    }
-}
-
-/// What an outcome that is no success does to the rest.
-pub fn effect(effect: Effect) -> &'static str {
-    match effect {
-        Effect { then: Then::Abort, .. } => "the run stops",
-        Effect { then: Then::Undo, .. } => "the run stops and is undone",
-        Effect { as_skipped: true, .. } => "it counts as skipped",
-        Effect { satisfies: true, .. } => "the run goes on",
-        Effect { verdict: Verdict::Failed, .. } => "what depends on it is skipped, and the run fails",
-        Effect { .. } => "what depends on it is skipped",
     }
 }
 
