@@ -105,7 +105,7 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
 pub(crate) fn too_large(source: &Arc<Source>) -> Option<Diagnostic> {
     let (size, most) = (source.text.len(), limits::SOURCE_BYTES_WARN);
     if size > limits::SOURCE_BYTES {
-        return Some(load::too_large(source, size));
+        return Some(load::too_large(source));
     }
     let message = format!("this file has {size} bytes, and over {most} is hard to follow");
     let hint = "split it into workflows that call one another";
@@ -115,7 +115,7 @@ pub(crate) fn too_large(source: &Arc<Source>) -> Option<Diagnostic> {
 
 /// A source that has been read.
 struct Read {
-    name: String,
+    key: String,
     dialect: Option<Dialect>,
     sink: Sink,
     file: Option<File>,
@@ -137,18 +137,18 @@ struct Files<'a> {
 
 impl Files<'_> {
     fn add(&mut self, source: Arc<Source>) {
-        if self.numbers.contains_key(&source.name) {
+        if self.numbers.contains_key(&source.key) {
             return;
         }
-        self.numbers.insert(source.name.clone(), self.read.len());
-        let name = source.name.clone();
+        self.numbers.insert(source.key.clone(), self.read.len());
+        let key = source.key.clone();
         let mut sink = Sink::new(source);
         let (dialect, lowered) = read(&mut sink, self.project);
         let file = lowered.map(|lowered| {
             let Lowered { workflow, places, words, stricter, calls } = lowered;
             File { workflow: Arc::new(workflow), places, words, stricter, calls }
         });
-        self.read.push(Read { name, dialect, sink, file });
+        self.read.push(Read { key, dialect, sink, file });
     }
 
     /// Plans what was read. Where some of it could not be, nothing can be said about the whole.
@@ -160,7 +160,7 @@ impl Files<'_> {
             let called = self
                 .read
                 .iter()
-                .filter_map(|read| read.file.as_ref().map(|file| (read.name.clone(), file.workflow.clone())));
+                .filter_map(|read| read.file.as_ref().map(|file| (read.key.clone(), file.workflow.clone())));
             let library: BTreeMap<String, Arc<Workflow>> = called.collect();
             let checked = plan::check(root, &library);
             definition = checked.definition;

@@ -18,16 +18,16 @@ pub fn load(name: &str, read: Result<Vec<u8>, String>) -> Result<Arc<Source>, Di
     };
     // Before anything that costs as much as the file is long.
     if bytes.len() > limits::SOURCE_BYTES {
-        return Err(too_large(&empty(), bytes.len()));
+        return Err(too_large(&empty()));
     }
     String::from_utf8(bytes)
         .map(|text| Source::new(name, text))
         .map_err(|error| not_utf8(name, error.as_bytes(), error.utf8_error().valid_up_to()))
 }
 
-/// The diagnostic for a source of this size that is over the limit.
-pub(crate) fn too_large(source: &Arc<Source>, size: usize) -> Diagnostic {
-    let message = format!("this file has {size} bytes, more than {}", limits::SOURCE_BYTES);
+/// The diagnostic for a source that is over the limit; how far is not known of one that was not read to its end.
+pub(crate) fn too_large(source: &Arc<Source>) -> Diagnostic {
+    let message = format!("this file has more than {} bytes", limits::SOURCE_BYTES);
     let hint = "split it into workflows that call one another";
     Diagnostic::new(Code::TooLarge, source, Span::default(), message).hint(hint)
 }

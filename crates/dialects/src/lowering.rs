@@ -87,7 +87,7 @@ impl<'a> Lowering<'a> {
     pub fn call(&mut self, given: Given<'_>, reference: Reference<'_>) -> Option<String> {
         match self.project.workflow(&self.sink.source.clone(), reference) {
             Ok(source) => {
-                let name = source.name.clone();
+                let name = source.key.clone();
                 self.calls.push(source);
                 Some(name)
             }

@@ -32,7 +32,7 @@ pub enum Sort {
 
 /// Asked for everything that is not in the source itself.
 pub trait Project {
-    /// The source of a workflow that another one names. Two names for one file give sources of the same name.
+    /// The source of a workflow that another one names. Two names for one file give sources of the same key.
     fn workflow(&self, from: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound>;
 
     /// The names of a sort that the project defines; if it defines none, nothing can be said about any.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use annotate_snippets::{AnnotationKind, Group, Level, Patch, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
 use serde_json::{Value, json};
 use skein_core::plan::Severity;
 
@@ -18,7 +18,11 @@ pub fn human(diagnostic: &Diagnostic, colour: bool) -> String {
     let title = title.id(diagnostic.code.as_str());
     let mut main = Group::with_title(title);
     for (source, labels) in by_source(&diagnostic.labels) {
-        main = main.element(snippet(source, &labels));
+        // Of a source that is empty or could not be read, there is nothing to show but its name.
+        main = match source.text.is_empty() {
+            true => main.element(Origin::path(source.name.as_str())),
+            false => main.element(snippet(source, &labels)),
+        };
     }
     let mut report = vec![];
     if let Some(hint) = &diagnostic.hint {

@@ -9,6 +9,9 @@ use skein_core::expr::Span;
 pub struct Source {
     /// What people are shown: the path as they gave it.
     pub name: String,
+    /// What it is called within its project, wherever the project is looked at from. Plans hold it, so that the same
+    /// sources have the same hash.
+    pub key: String,
     pub text: String,
     /// Where each line starts.
     lines: Vec<u32>,
@@ -26,7 +29,13 @@ impl Source {
         let (name, text) = (name.into(), text.into());
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(breaks.map(|(at, _)| Span::new(at + 1, at + 1).start)).collect();
-        Arc::new(Source { name, text, lines })
+        Arc::new(Source { key: name.clone(), name, text, lines })
+    }
+
+    /// The same source, under this key.
+    pub fn keyed(self: Arc<Source>, key: String) -> Arc<Source> {
+        let Source { name, text, lines, .. } = &*self;
+        Arc::new(Source { key, name: name.clone(), text: text.clone(), lines: lines.clone() })
     }
 
     pub fn position(&self, offset: u32) -> Position {

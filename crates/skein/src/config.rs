@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use serde::Deserialize;
-use skein_core::expr::Span;
+use skein_core::{closest::did_you_mean, expr::Span};
 use skein_dialects::{Code, Diagnostic, Source};
 
 pub const NAME: &str = "skein.toml";
@@ -68,12 +68,11 @@ impl Default for Estimate {
 
 impl Config {
     /// The configuration of a project; the default where it has none.
-    pub fn load(root: &Path) -> Result<Config, Box<Diagnostic>> {
-        let path = root.join(NAME);
+    pub fn load(path: &Path, shown: &str) -> Result<Config, Box<Diagnostic>> {
         if !path.exists() {
             return Ok(Config::default());
         }
-        Config::parse(&crate::read::source(&path, NAME)?)
+        Config::parse(&crate::read::source(path, shown)?)
     }
 
     fn parse(source: &Arc<Source>) -> Result<Config, Box<Diagnostic>> {
@@ -83,8 +82,42 @@ impl Config {
 
 fn wrong(source: &Arc<Source>, error: &toml::de::Error) -> Box<Diagnostic> {
     let span = error.span().map_or(Span::default(), |range| Span::new(range.start, range.end));
-    let message = error.message().lines().next().unwrap_or_default().to_owned();
-    Box::new(Diagnostic::new(Code::BadConfiguration, source, span, message))
+    let told = error.message().lines().next().unwrap_or_default();
+    let diagnostic = |message: String| Diagnostic::new(Code::BadConfiguration, source, span, message);
+    Box::new(match unknown_field(told) {
+        Some((field, known)) => {
+            let hint = did_you_mean(field, known.iter().copied());
+            let hint = hint.unwrap_or_else(|| format!("what can be here is {}", known.join(", ")));
+            diagnostic(format!("there is no setting `{field}`")).hint(hint)
+        }
+        None => diagnostic(in_words(told)),
+    })
+}
+
+/// The field and those that would be known, in the words of the decoder.
+fn unknown_field(told: &str) -> Option<(&str, Vec<&str>)> {
+    let mut names = told.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
+    Some((names.next()?, names.collect()))
+}
+
+/// What the decoder says of a value, without the names that types have in our code.
+fn in_words(told: &str) -> String {
+    let Some((found, wanted)) =
+        told.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "))
+    else {
+        return told.to_owned();
+    };
+    let wanted = match wanted {
+        "u32" | "u64" => "a whole number",
+        "f64" => "a number",
+        "a boolean" => "`true` or `false`",
+        "a sequence" => "a list",
+        "a string" => "text",
+        wanted if wanted == "a map" || wanted.starts_with("struct ") => "a table",
+        wanted => wanted,
+    };
+    let found = found.replacen("string ", "the text ", 1).replacen("integer ", "the number ", 1);
+    format!("{wanted} belongs here, found {found}")
 }
 
 #[cfg(test)]

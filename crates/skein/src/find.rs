@@ -5,34 +5,57 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::read;
+
 /// Folders that hold other people's files, or ours.
 const SKIPPED: &[&str] = &[".git", ".skein", "node_modules", "target", "__pycache__", ".venv"];
 /// Deeper folders are not looked into.
-const DEEPEST: usize = 16;
+const DEEPEST: usize = 64;
 /// More files than this are not looked at.
-const MOST: usize = 10_000;
+const MOST: usize = 100_000;
 
-/// Every file below a folder that may be a workflow, in order.
-pub fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    walk(folder, DEEPEST, &mut found);
-    found.sort();
+/// What a search found, and what it could not look into.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub files: Vec<PathBuf>,
+    /// Folders and why; whoever says that all is well must say these.
+    pub missed: Vec<(PathBuf, String)>,
+}
+
+/// Every file below a folder that may be a workflow, in order. Links are not followed: they could lead out of the
+/// folder, or round in a circle.
+pub fn sources(folder: &Path) -> Found {
+    let mut found = Found::default();
+    found.walk(folder, DEEPEST);
+    found.files.sort();
     found
 }
 
-fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
-        if found.len() >= MOST {
-            return;
+impl Found {
+    fn walk(&mut self, folder: &Path, depth: usize) {
+        let entries = match fs::read_dir(folder) {
+            Ok(_) if depth == 0 => {
+                return self.miss(folder, format!("it is more than {DEEPEST} folders deep"));
+            }
+            Ok(entries) => entries,
+            Err(error) => return self.miss(folder, read::plain(&error)),
+        };
+        for entry in entries.filter_map(Result::ok) {
+            if self.files.len() >= MOST {
+                return self.miss(folder, format!("more than {MOST} files were found before"));
+            }
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() && !SKIPPED.iter().any(|name| path.ends_with(name)) {
+                self.walk(&path, depth - 1);
+            } else if kind.is_file() && may_be_one(&path) {
+                self.files.push(path);
+            }
         }
-        let path = entry.path();
-        // A link could lead out of the folder, or round in a circle.
-        let Ok(kind) = entry.file_type() else { continue };
-        if kind.is_dir() && depth > 0 && !SKIPPED.iter().any(|name| path.ends_with(name)) {
-            walk(&path, depth - 1, found);
-        } else if kind.is_file() && may_be_one(&path) {
-            found.push(path);
-        }
+    }
+
+    fn miss(&mut self, folder: &Path, why: String) {
+        self.missed.push((folder.to_owned(), why));
     }
 }
 
@@ -41,7 +64,7 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
 fn may_be_one(path: &Path) -> bool {
     let has = |wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
     if path.ends_with("WORKFLOW.md") {
-        return !path.with_extension("yaml").exists();
+        return !["yaml", "yml", "json"].iter().any(|ending| path.with_extension(ending).exists());
     }
     has("yaml") || has("yml") || has("json")
 }

@@ -34,23 +34,28 @@ impl Output {
         self.format == Format::Json
     }
 
-    /// What was asked for.
+    /// What was asked for, as text that may hold words of others.
     pub fn text(self, text: &str) {
+        write(io::stdout().lock(), &harmless(text, self.paint));
+    }
+
+    /// What was asked for, to the byte.
+    pub fn exact(self, text: &str) {
         write(io::stdout().lock(), text);
     }
 
     pub fn json(self, value: &Value) {
         let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
         text.push('\n');
-        self.text(&text);
+        self.exact(&text);
     }
 
     /// Diagnostics for people, on standard error.
     pub fn diagnostics<'a>(self, diagnostics: impl IntoIterator<Item = &'a Diagnostic>) {
         let mut errors = io::stderr().lock();
         for diagnostic in diagnostics {
-            write(&mut errors, &render::human(diagnostic, self.paint_errors.0));
-            write(&mut errors, "\n\n");
+            let text = render::human(diagnostic, self.paint_errors.0);
+            write(&mut errors, &format!("{}\n\n", harmless(&text, self.paint_errors)));
         }
     }
 
@@ -62,16 +67,50 @@ impl Output {
         }
         let word = self.paint_errors.error("error");
         let hint = hint.map(|hint| format!("\n  = help: {hint}")).unwrap_or_default();
-        write(io::stderr().lock(), &format!("{word}: {message}{hint}\n"));
+        let text = format!("{word}: {message}{hint}\n");
+        write(io::stderr().lock(), &harmless(&text, self.paint_errors));
         exit
     }
 }
 
-/// A reader that went away wants no more, and that is no error.
+/// A reader that went away wants no more; that is no error, and changes nothing about how the command ends. A disk
+/// that is full is one.
 fn write(mut to: impl Write, text: &str) {
-    if to.write_all(text.as_bytes()).and_then(|()| to.flush()).is_err() {
-        std::process::exit(i32::from(Exit::Done as u8));
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        Err(error) if !reader_left(&error) => {
+            let _ = writeln!(io::stderr(), "error: the output cannot be written: {error}");
+            std::process::exit(i32::from(Exit::Broken as u8));
+        }
+        _ => {}
     }
+}
+
+/// Whether output could not be written because nobody reads it any more.
+pub fn reader_left(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+}
+
+/// Text without what a terminal would obey: a workflow is written by anyone, and could move the cursor, hide a line or
+/// turn the direction of reading. Our own colours stay where there are any.
+fn harmless(text: &str, paint: Paint) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut shown = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        let kept = match c {
+            '\n' | '\t' => true,
+            '\u{1b}' => paint.0 && is_colour(&text[at + 1..]),
+            c => !c.is_control() && !turns(c),
+        };
+        shown.push(if kept { c } else { '\u{fffd}' });
+    }
+    shown
+}
+
+/// Whether what follows an escape sets a colour and nothing else.
+fn is_colour(rest: &str) -> bool {
+    let Some(rest) = rest.strip_prefix('[') else { return false };
+    rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
 }
 
 fn wants_colour(terminal: bool) -> bool {
@@ -84,9 +123,6 @@ fn wants_colour(terminal: bool) -> bool {
 pub struct Paint(bool);
 
 impl Paint {
-    #[cfg(test)]
-    pub const PLAIN: Paint = Paint(false);
-
     fn with(self, style: Style, text: &str) -> String {
         if self.0 { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
@@ -109,5 +145,19 @@ impl Paint {
 
     pub fn error(self, text: &str) -> String {
         self.with(AnsiColor::Red.on_default().bold(), text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_given_nothing_to_obey() {
+        let text = "a\tb\n\u{1b}[31mred\u{1b}[0m \u{1b}[2J \u{1b}]0;title\u{7} \r \u{202e}abc \u{9b}1m";
+        let plain = "a\tb\n\u{fffd}[31mred\u{fffd}[0m \u{fffd}[2J \u{fffd}]0;title\u{fffd} \u{fffd} \u{fffd}abc \u{fffd}1m";
+        assert_eq!(harmless(text, Paint(false)), plain);
+        let painted = plain.replace("\u{fffd}[31m", "\u{1b}[31m").replace("\u{fffd}[0m", "\u{1b}[0m");
+        assert_eq!(harmless(text, Paint(true)), painted);
     }
 }

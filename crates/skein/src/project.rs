@@ -1,7 +1,8 @@
 //! A project on disk: the nearest folder above with `skein.toml` or `.git`, its workflows and the names it defines.
 
 use std::{
-    collections::BTreeSet,
+    cell::{OnceCell, RefCell},
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -9,10 +10,15 @@ use std::{
 
 use skein_dialects::{Diagnostic, NotFound, Project, Reference, Sort, Source};
 
-use crate::{config::Config, read};
+use crate::{
+    config::{self, Config},
+    read,
+};
 
 /// Where workflows of a project are looked for by name, in this order.
 const WORKFLOWS: [&str; 2] = [".workflows", "workflows"];
+/// How the file of a workflow may end; the first that is there wins.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 /// A folder with more workflows than this is not searched for names.
 const MOST: usize = 10_000;
@@ -21,6 +27,12 @@ const MOST: usize = 10_000;
 pub struct OnDisk {
     pub root: PathBuf,
     pub config: Config,
+    /// The current folder, if there still is one.
+    here: Option<PathBuf>,
+    overrides: Option<Arc<Source>>,
+    /// What was read, by whole path: many steps may call one workflow.
+    read: RefCell<BTreeMap<PathBuf, Arc<Source>>>,
+    named: OnceCell<Vec<Named>>,
 }
 
 /// A workflow of the project.
@@ -31,56 +43,92 @@ pub struct Named {
 }
 
 impl OnDisk {
-    /// The project around a path.
-    pub fn around(path: &Path) -> Result<OnDisk, Box<Diagnostic>> {
+    /// The root of the project around a path.
+    pub fn root_of(path: &Path) -> PathBuf {
         let start = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let marked = |folder: &&Path| folder.join("skein.toml").is_file() || folder.join(".git").exists();
+        let marked = |folder: &&Path| folder.join(config::NAME).is_file() || folder.join(".git").exists();
         let folder = if start.is_dir() { start.as_path() } else { start.parent().unwrap_or(Path::new(".")) };
-        let root = folder.ancestors().find(marked).unwrap_or(folder).to_owned();
-        let config = Config::load(&root)?;
-        Ok(OnDisk { root, config })
+        folder.ancestors().find(marked).unwrap_or(folder).to_owned()
     }
 
-    /// A path as people are shown it: from the current folder where it is below.
-    pub fn shown(&self, path: &Path) -> String {
+    /// The project of a root. What the project itself says must be right before anything in it can be judged.
+    pub fn open(root: PathBuf) -> Result<OnDisk, Box<Diagnostic>> {
         let here = std::env::current_dir().ok().and_then(|here| fs::canonicalize(here).ok());
+        let (read, named) = (RefCell::default(), OnceCell::new());
+        let mut project = OnDisk { root, config: Config::default(), here, overrides: None, read, named };
+        let config = project.root.join(config::NAME);
+        project.config = Config::load(&config, &project.shown(&config))?;
+        let overrides = project.root.join(OVERRIDES);
+        if overrides.exists() {
+            project.overrides = Some(read::source(&overrides, &project.shown(&overrides))?);
+        }
+        Ok(project)
+    }
+
+    /// A path as people are shown it, which is also one that leads there: from the current folder within the project,
+    /// whole outside of it.
+    pub fn shown(&self, path: &Path) -> String {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let short = here.as_deref().and_then(|here| whole.strip_prefix(here).ok());
-        let short = short.or_else(|| whole.strip_prefix(&self.root).ok());
-        short.unwrap_or(&whole).display().to_string()
+        let Some(here) = self.here.as_deref() else { return whole.display().to_string() };
+        if let Ok(below) = whole.strip_prefix(here) {
+            return below.display().to_string();
+        }
+        let shared =
+            here.ancestors().find(|folder| folder.starts_with(&self.root) && whole.starts_with(folder));
+        let ways =
+            shared.and_then(|shared| here.strip_prefix(shared).ok().zip(whole.strip_prefix(shared).ok()));
+        let Some((up, down)) = ways else { return whole.display().to_string() };
+        up.components().map(|_| Path::new("..")).chain([down]).collect::<PathBuf>().display().to_string()
+    }
+
+    /// Reads a source of the project. Its key is its path from the root, so that a plan is the same from any folder.
+    pub fn source(&self, path: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
+        let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if let Some(source) = self.read.borrow().get(&whole) {
+            return Ok(source.clone());
+        }
+        let key = whole.strip_prefix(&self.root).unwrap_or(&whole).display().to_string();
+        let source = read::source(path, &self.shown(path))?.keyed(key);
+        self.read.borrow_mut().insert(whole, source.clone());
+        Ok(source)
     }
 
     /// Every workflow that can be named, in the order in which names are looked up.
-    pub fn workflows(&self) -> Vec<Named> {
-        let mut found: Vec<Named> = Vec::new();
-        let mut names = BTreeSet::new();
-        for folder in WORKFLOWS {
-            let mut here = entries(&self.root.join(folder))
-                .into_iter()
-                .filter_map(|path| named(&path))
-                .collect::<Vec<_>>();
-            here.sort_by(|a, b| a.name.cmp(&b.name));
-            found.extend(here.into_iter().filter(|workflow| names.insert(workflow.name.clone())));
-        }
-        found
+    pub fn workflows(&self) -> &[Named] {
+        self.named.get_or_init(|| {
+            let mut names = BTreeSet::new();
+            let all = WORKFLOWS.iter().flat_map(|folder| all_named(&self.root.join(folder)));
+            all.filter(|workflow| names.insert(workflow.name.clone())).collect()
+        })
     }
 
     /// The file of a workflow, by its path or by its name.
     pub fn find(&self, text: &str) -> Result<PathBuf, NotFound> {
         let path = PathBuf::from(text);
-        if path.is_file() {
-            return Ok(path);
-        }
-        if path.is_dir() {
-            return in_folder(&path).ok_or_else(|| missing("the folder holds no workflow", Vec::new()));
-        }
-        let workflows = self.workflows();
-        match workflows.iter().find(|workflow| workflow.name == text) {
-            Some(workflow) => Ok(workflow.path.clone()),
-            None => Err(missing(
-                "there is no such file, and no workflow of that name in `.workflows` or `workflows`",
-                workflows.into_iter().map(|workflow| workflow.name).collect(),
-            )),
+        let folder = path.is_dir();
+        // Whatever else a path leads to is read, or said to be unreadable.
+        let found = if folder { in_folder(&path) } else { path.exists().then_some(path) };
+        let why = if folder {
+            "the folder holds none, and neither `.workflows` nor `workflows` has one of that name"
+        } else {
+            "there is no such file, and no workflow of that name in `.workflows` or `workflows`"
+        };
+        found.map_or_else(|| self.by_name(text, why), Ok)
+    }
+
+    fn by_name(&self, name: &str, why: &str) -> Result<PathBuf, NotFound> {
+        let found = WORKFLOWS.iter().find_map(|folder| one_named(&self.root.join(folder), name));
+        let known = || self.workflows().iter().map(|workflow| workflow.name.clone()).collect();
+        found.ok_or_else(|| missing(why, known()))
+    }
+
+    /// A link could lead a called workflow out of the project.
+    fn within(&self, path: &Path) -> Result<(), NotFound> {
+        match fs::canonicalize(path) {
+            Ok(whole) if !whole.starts_with(&self.root) => {
+                Err(missing("it is a link that leads out of the project", Vec::new()))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -110,22 +158,42 @@ fn stems(folder: &Path, extensions: &[&str]) -> Vec<String> {
     entries(folder).into_iter().filter(|path| has(path)).filter_map(stem).collect()
 }
 
-/// A workflow in a folder of workflows: a file, or a folder of its own.
-fn named(path: &Path) -> Option<Named> {
-    if path.is_dir() {
-        let name = path.file_name()?.to_str()?.to_owned();
-        return in_folder(path).map(|path| Named { name, path });
+/// The workflow of a name in a folder of workflows: a file, or a folder of its own. Looked up and not searched for,
+/// since thousands of steps may call thousands of workflows.
+fn one_named(folder: &Path, name: &str) -> Option<PathBuf> {
+    // A name is no path.
+    if !matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(only)] if only == name)
+    {
+        return None;
     }
-    let is_source =
-        path.extension().is_some_and(|found| ["yaml", "yml", "json"].iter().any(|ext| found == *ext));
-    let name = path.file_stem()?.to_str()?.to_owned();
-    (is_source && path.is_file()).then(|| Named { name, path: path.to_owned() })
+    let files = ENDINGS.iter().map(|ending| folder.join(format!("{name}.{ending}")));
+    files.into_iter().find(|path| path.is_file()).or_else(|| in_folder(&folder.join(name)))
+}
+
+/// All workflows in a folder of workflows, by name.
+fn all_named(folder: &Path) -> Vec<Named> {
+    let name = |path: &PathBuf| {
+        let is_source = path.extension().is_some_and(|found| ENDINGS.iter().any(|ending| found == *ending));
+        let name = if is_source && path.is_file() { path.file_stem() } else { path.file_name() };
+        name.and_then(|name| name.to_str()).map(str::to_owned)
+    };
+    let names: BTreeSet<String> = entries(folder).iter().filter_map(name).collect();
+    let found = |name: String| one_named(folder, &name).map(|path| Named { name, path });
+    names.into_iter().filter_map(found).collect()
 }
 
 /// The workflow that a folder is. Beside a YAML file of that name, the Markdown one is documentation.
 fn in_folder(folder: &Path) -> Option<PathBuf> {
     let names = ["WORKFLOW.yaml", "WORKFLOW.yml", "WORKFLOW.json", "WORKFLOW.md"];
     names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+}
+
+/// A workflow that stands beside another: a file next to a file, a folder next to a folder.
+fn beside(from: &Source, name: &str) -> Option<PathBuf> {
+    let path = fs::canonicalize(&from.name).ok()?;
+    let folder = path.parent()?;
+    let is_folder = in_folder(folder).is_some_and(|found| found == path);
+    one_named(if is_folder { folder.parent()? } else { folder }, name)
 }
 
 /// Whether a relative path climbs out of where it starts.
@@ -149,12 +217,18 @@ impl Project for OnDisk {
                 if path.is_absolute() || climbs(path) {
                     return Err(missing("it is outside of the folder of this file", Vec::new()));
                 }
-                Path::new(&from.name).parent().unwrap_or(Path::new("")).join(path)
+                let path = Path::new(&from.name).parent().unwrap_or(Path::new("")).join(path);
+                self.within(&path)?;
+                path
             }
-            Reference::Id(id) => self.find_id(id)?,
+            Reference::Id(id) => match beside(from, id) {
+                Some(path) => path,
+                None => {
+                    self.by_name(id, "there is none beside this one, in `.workflows` or in `workflows`")?
+                }
+            },
         };
-        let name = self.shown(&path);
-        read::source(&path, &name).map_err(|diagnostic| missing(&diagnostic.message, Vec::new()))
+        self.source(&path).map_err(|diagnostic| missing(&diagnostic.message, Vec::new()))
     }
 
     fn names(&self, sort: Sort) -> Vec<String> {
@@ -167,21 +241,10 @@ impl Project for OnDisk {
     }
 
     fn overrides(&self) -> Option<Arc<Source>> {
-        let path = self.root.join(OVERRIDES);
-        path.is_file().then(|| read::source(&path, &self.shown(&path)).ok()).flatten()
+        self.overrides.clone()
     }
 }
 
 fn tool(folder: &Path) -> Option<String> {
     folder.join("TOOL.md").is_file().then(|| folder.file_name()?.to_str().map(str::to_owned)).flatten()
-}
-
-impl OnDisk {
-    fn find_id(&self, id: &str) -> Result<PathBuf, NotFound> {
-        let workflows = self.workflows();
-        let found =
-            workflows.iter().find(|workflow| workflow.name == id).map(|workflow| workflow.path.clone());
-        let known = || workflows.iter().map(|workflow| workflow.name.clone()).collect();
-        found.ok_or_else(|| missing("there is none in `.workflows` or `workflows`", known()))
-    }
 }

@@ -32,7 +32,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// An error of the operating system without its number.
-fn plain(error: &io::Error) -> String {
+pub fn plain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),
         io::ErrorKind::PermissionDenied => "reading it is not permitted".to_owned(),

@@ -15,6 +15,6 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, output: Output) -> Exit {
     let mut text = Vec::new();
     generate(arguments.shell, &mut Cli::command(), "skein", &mut text);
-    output.text(&String::from_utf8_lossy(&text));
+    output.exact(&String::from_utf8_lossy(&text));
     Exit::Done
 }

@@ -2,7 +2,6 @@
 
 use clap::Args;
 use serde_json::json;
-use skein_core::closest::did_you_mean;
 use skein_dialects::Code;
 
 use crate::{exit::Exit, output::Output};
@@ -16,9 +15,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, output: Output) -> Exit {
     let Some(text) = &arguments.code else { return list(output) };
     let Ok(code) = text.parse::<Code>() else {
-        let hint = did_you_mean(&text.to_uppercase(), Code::ALL.iter().map(|code| code.as_str()));
-        let hint = hint.unwrap_or_else(|| "`skein explain` lists all codes".to_owned());
-        return output.refuse(Exit::Refused, &format!("there is no code `{text}`"), Some(&hint));
+        let hint = Some("`skein explain` lists all codes");
+        return output.refuse(Exit::Refused, &format!("there is no code `{text}`"), hint);
     };
     if output.is_json() {
         let severity = code.severity().to_string();
@@ -43,9 +41,10 @@ fn list(output: Output) -> Exit {
         output.json(&json!({"codes": Code::ALL.iter().map(code).collect::<Vec<_>>()}));
         return Exit::Done;
     }
-    for code in Code::ALL {
-        let severity = format!("{:<8}", code.severity());
-        output.text(&format!("{}  {}{}\n", output.paint.name(code.as_str()), severity, title(*code)));
-    }
+    let line = |code: &Code| {
+        let name = output.paint.name(code.as_str());
+        format!("{name}  {:<8}{}\n", code.severity().to_string(), title(*code))
+    };
+    output.text(&Code::ALL.iter().map(line).collect::<String>());
     Exit::Done
 }

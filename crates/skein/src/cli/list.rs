@@ -6,7 +6,7 @@ use serde_json::json;
 use skein_dialects::{Report, check};
 
 use super::load::around;
-use crate::{exit::Exit, output::Output, read};
+use crate::{exit::Exit, output::Output};
 
 pub fn run(output: Output) -> Exit {
     let project = match around(Path::new("."), output) {
@@ -15,11 +15,11 @@ pub fn run(output: Output) -> Exit {
     };
     let rows: Vec<Row> = project
         .workflows()
-        .into_iter()
+        .iter()
         .map(|named| {
             let path = project.shown(&named.path);
-            let report = read::source(&named.path, &path).ok().map(|source| check(source, &project));
-            Row::of(named.name, path, report.as_ref())
+            let report = project.source(&named.path).ok().map(|source| check(source, &project));
+            Row::of(named.name.clone(), path, report.as_ref())
         })
         .collect();
     if output.is_json() {
@@ -27,7 +27,8 @@ pub fn run(output: Output) -> Exit {
     } else if rows.is_empty() {
         output.text("No workflows in `.workflows` or `workflows`.\n");
     } else {
-        rows.iter().for_each(|row| output.text(&row.line(&rows, output)));
+        let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or_default();
+        output.text(&rows.iter().map(|row| row.line(width, output)).collect::<String>());
     }
     Exit::Done
 }
@@ -59,12 +60,12 @@ impl Row {
                "description": self.description, "valid": self.valid})
     }
 
-    fn line(&self, all: &[Row], output: Output) -> String {
-        let width = all.iter().map(|row| row.name.chars().count()).max().unwrap_or_default();
+    fn line(&self, width: usize, output: Output) -> String {
         let name = output.paint.name(&format!("{:width$}", self.name));
         let about =
             self.description.as_deref().and_then(|text| text.trim().lines().next()).unwrap_or_default();
         let state = if self.valid { String::new() } else { output.paint.error("not valid ") };
-        format!("{name}  {:9}  {state}{about}\n", self.dialect.unwrap_or("?"))
+        let line = format!("{name}  {:9}  {state}{about}", self.dialect.unwrap_or("?"));
+        format!("{}\n", line.trim_end())
     }
 }

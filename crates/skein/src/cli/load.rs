@@ -6,7 +6,7 @@ use serde_json::json;
 use skein_core::closest::did_you_mean;
 use skein_dialects::{Diagnostic, Report, check, render};
 
-use crate::{exit::Exit, output::Output, project::OnDisk, read};
+use crate::{exit::Exit, output::Output, project::OnDisk};
 
 /// A workflow that was found, and the project it is in.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ pub fn load(text: &str, output: Output) -> Result<Loaded, Exit> {
         )
     })?;
     let project = around(&path, output)?;
-    let source = read::source(&path, &project.shown(&path)).map_err(|error| invalid(&[*error], output))?;
+    let source = project.source(&path).map_err(|error| invalid(&[*error], output))?;
     Ok(Loaded { report: check(source, &project), project })
 }
 
 /// The project around a path, or around here.
 pub fn around(path: &Path, output: Output) -> Result<OnDisk, Exit> {
     let path = if path.exists() { path } else { Path::new(".") };
-    OnDisk::around(path).map_err(|error| invalid(&[*error], output))
+    OnDisk::open(OnDisk::root_of(path)).map_err(|error| invalid(&[*error], output))
 }
 
 /// Says what is wrong with a source that cannot be used.

@@ -16,10 +16,10 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     exit::Exit,
-    output::{Format, Output},
+    output::{Format, Output, reader_left},
 };
 
-/// Runs workflows whose steps are done by coding agents, tools, commands and people.
+/// Checks, plans and draws workflows whose steps are done by coding agents, tools, commands and people.
 #[derive(Debug, Parser)]
 #[command(name = "skein", version, max_term_width = 100)]
 pub struct Cli {
@@ -60,7 +60,9 @@ pub fn run() -> Exit {
         Err(error) => {
             // Help and version are what was asked for.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-            return error.print().map_or(Exit::Broken, |()| exit);
+            let printed = error.print();
+            let broken = printed.is_err_and(|error| !reader_left(&error));
+            return if broken { Exit::Broken } else { exit };
         }
     };
     let output = Output::new(cli.format);

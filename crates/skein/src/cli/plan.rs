@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use skein_core::plan::Problem;
+use skein_core::plan::{Problem, ProblemCode};
 use skein_dialects::{Diagnostic, render};
 
 use super::load::{Loaded, invalid, load};
@@ -48,9 +48,26 @@ fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exi
 
 /// Says what is wrong with the parameters.
 fn misgiven(problems: &[Problem], output: Output) -> Exit {
-    let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    let hint = problems.iter().find_map(|problem| problem.hint.as_deref());
-    output.refuse(Exit::Usage, &told.join("; "), hint.or(Some("give it with `--param NAME=VALUE`")))
+    let told: Vec<String> = problems.iter().map(told).collect();
+    let hint = problems.iter().find_map(|problem| problem.hint.clone());
+    let missing = problems.iter().find(|problem| problem.code == ProblemCode::MissingParameter);
+    let give = missing.map(|problem| format!("give it with `--param {}=VALUE`", name(problem)));
+    output.refuse(Exit::Usage, &told.join("; "), hint.or(give).as_deref())
+}
+
+/// A value that does not fit is told with the parameter that it was given for.
+fn told(problem: &Problem) -> String {
+    match (problem.code, name(problem)) {
+        (ProblemCode::BadParameter, name) if !name.is_empty() => {
+            format!("the parameter `{name}`: {}", problem.message)
+        }
+        _ => problem.message.clone(),
+    }
+}
+
+/// The parameter that a problem is about, or a value within it.
+fn name(problem: &Problem) -> &str {
+    problem.at.field.strip_prefix("parameters.").unwrap_or_default()
 }
 
 fn print(loaded: &Loaded, view: &PlanView, output: Output) {
@@ -69,7 +86,10 @@ fn print(loaded: &Loaded, view: &PlanView, output: Output) {
         } else {
             output.paint.warning(&format!("{:12}", "Warning"))
         };
-        text += &format!("{word}  {} {}\n", note.message, output.paint.faint(&format!("[{}]", note.code)));
+        let place = note.place();
+        let position = place.source.position(place.span.start);
+        let aside = format!("[{} at {}:{}]", note.code, place.source.name, position.line);
+        text += &format!("{word}  {} {}\n", note.message, output.paint.faint(&aside));
     }
     output.text(&text);
 }

@@ -26,6 +26,6 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
         Name::Ioa => Dialect::Ioa,
         Name::Swdl => Dialect::Swdl,
     };
-    output.text(schema(dialect));
+    output.exact(schema(dialect));
     Exit::Done
 }

@@ -42,8 +42,8 @@ fn text(workflow: &Workflow, dialect: &str, output: Output) -> String {
     section(&mut text, "Takes", &fields(&workflow.inputs));
     section(&mut text, "Gives", &fields(&workflow.scope.outputs));
     let steps = workflow.scope.steps.iter().map(|step| {
-        let about = step.description.as_deref().or(step.name.as_deref()).unwrap_or_default();
-        (step.id.to_string(), about.trim().lines().next().unwrap_or_default().to_owned())
+        let about = step.description.as_deref().or(step.name.as_deref());
+        (step.id.to_string(), about.map_or_else(|| crate::plan::kind(&step.kind), crate::plan::short))
     });
     section(&mut text, "Steps", &steps.collect::<Vec<_>>());
     text

@@ -1,14 +1,17 @@
 //! `skein validate`: everything that is wrong or unwise in some workflows.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    rc::Rc,
+};
 
 use clap::Args;
 use serde_json::json;
 use skein_core::plan::Severity;
-use skein_dialects::{Code, Diagnostic, check, render};
+use skein_dialects::{Code, Diagnostic, check, load, render};
 
-use super::load::around;
-use crate::{exit::Exit, find, output::Output, read};
+use crate::{exit::Exit, find, output::Output, project::OnDisk};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -24,10 +27,11 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
     let mut checked = Checked::default();
     for path in &arguments.paths {
         if path.is_dir() {
-            let files = find::sources(path);
-            files.iter().for_each(|file| checked.add(file, true, output));
+            let found = find::sources(path);
+            found.files.iter().for_each(|file| checked.add(file, true));
+            found.missed.into_iter().for_each(|(folder, why)| checked.miss(&folder, why));
         } else {
-            checked.add(path, false, output);
+            checked.add(path, false);
         }
     }
     let valid = checked.errors() == 0 && !(arguments.strict && checked.warnings() > 0);
@@ -45,14 +49,18 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 struct Checked {
     files: usize,
     diagnostics: Vec<Diagnostic>,
+    /// Code, file, place and message of each.
+    said: BTreeSet<(&'static str, String, u32, String)>,
+    /// By their roots. None: what is wrong with it has been said, and nothing in it can be judged.
+    projects: BTreeMap<PathBuf, Option<Rc<OnDisk>>>,
 }
 
 impl Checked {
     /// Of a folder, what is no workflow at all is passed over.
-    fn add(&mut self, path: &Path, of_folder: bool, output: Output) {
-        let Ok(project) = around(path, output) else { return };
-        let report = match read::source(path, &project.shown(path)) {
-            Ok(source) => check(source, &project),
+    fn add(&mut self, path: &Path, of_folder: bool) {
+        let Some(project) = self.project(path) else { return };
+        let report = match project.source(path) {
+            Ok(source) => check(source, &*project),
             Err(error) => {
                 self.files += 1;
                 return self.diagnostics.push(*error);
@@ -63,7 +71,45 @@ impl Checked {
             return;
         }
         self.files += 1;
-        self.diagnostics.extend(report.diagnostics);
+        report.diagnostics.into_iter().for_each(|diagnostic| self.say(diagnostic));
+    }
+
+    /// A folder that was not looked into could hold anything.
+    fn miss(&mut self, folder: &Path, why: String) {
+        if let Err(diagnostic) = load(&folder.display().to_string(), Err(why)) {
+            self.say(diagnostic);
+        }
+    }
+
+    /// A workflow that another calls is checked with both; what is wrong with it is said once.
+    fn say(&mut self, diagnostic: Diagnostic) {
+        let place = diagnostic.place();
+        let key = (
+            diagnostic.code.as_str(),
+            place.source.name.clone(),
+            place.span.start,
+            diagnostic.message.clone(),
+        );
+        if self.said.insert(key) {
+            self.diagnostics.push(diagnostic);
+        }
+    }
+
+    /// The project around a path, opened once however many files it has.
+    fn project(&mut self, path: &Path) -> Option<Rc<OnDisk>> {
+        let root = OnDisk::root_of(path);
+        if let Some(known) = self.projects.get(&root) {
+            return known.clone();
+        }
+        let project = match OnDisk::open(root.clone()) {
+            Ok(project) => Some(Rc::new(project)),
+            Err(error) => {
+                self.diagnostics.push(*error);
+                None
+            }
+        };
+        self.projects.insert(root, project.clone());
+        project
     }
 
     fn errors(&self) -> usize {
@@ -75,6 +121,9 @@ impl Checked {
     }
 
     fn summary(&self, valid: bool, output: Output) -> String {
+        if self.files == 0 && self.diagnostics.is_empty() {
+            return "nothing to check: there are no workflows\n".to_owned();
+        }
         let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let verdict = if valid { output.paint.title("valid") } else { output.paint.error("not valid") };
         let mut parts = vec![counted(self.files, "file")];

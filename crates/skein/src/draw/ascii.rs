@@ -19,7 +19,8 @@ pub fn ascii(graph: &Graph, paint: Paint) -> String {
     let mut drawing = Drawing { index: &index, paint, lines: Vec::new() };
     for (number, group) in index.workflows.iter().enumerate() {
         if number > 0 {
-            drawing.lines.extend([String::new(), paint.title(&graph.groups[*group].label)]);
+            let heading = format!("workflow {}", graph.groups[*group].label);
+            drawing.lines.extend([String::new(), paint.title(&heading)]);
         }
         drawing.group(*group, "");
     }
@@ -75,8 +76,7 @@ impl Drawing<'_> {
     fn row(&mut self, row: &rails::Row, indent: &str) {
         let Some(node) = row.node else { return self.lines.push(format!("{indent}{}", row.rails)) };
         self.lines.push(format!("{indent}{}{}", row.rails, self.label(node)));
-        let below: String = row.rails.replace('●', "│");
-        self.inner(node, &format!("{indent}{below}  "));
+        self.inner(node, &format!("{indent}{}", row.below));
     }
 
     /// Where there are too many rails: each step and those that follow it.

@@ -5,6 +5,8 @@
 /// The rows of a drawing: what is drawn, and the node that stands on the row, if one does.
 pub struct Row {
     pub rails: String,
+    /// What stands in further lines of the same row.
+    pub below: String,
     pub node: Option<usize>,
 }
 
@@ -16,11 +18,13 @@ pub fn draw(order: &[usize], targets: impl Fn(usize) -> Vec<usize>) -> Option<Ve
     let mut rails = Rails { columns: Vec::new(), rows: Vec::new() };
     for node in order {
         let column = rails.arrive(*node);
-        rails.stand(column, *node);
-        rails.leave(column, &targets(*node));
-        if rails.columns.len() > WIDEST {
+        let targets = targets(*node);
+        // Asked before they are drawn, so that a step that many follow costs no more than it must.
+        if rails.columns.len() + targets.len() > WIDEST + 1 {
             return None;
         }
+        rails.stand(column, *node, !targets.is_empty());
+        rails.leave(column, &targets);
     }
     Some(rails.rows)
 }
@@ -39,6 +43,7 @@ impl Rails {
         if !others.is_empty() {
             self.meet(*column, others, ['├', '┴', '╯']);
             others.iter().for_each(|other| self.columns[*other] = None);
+            self.trim();
         }
         *column
     }
@@ -51,14 +56,17 @@ impl Rails {
         })
     }
 
-    fn stand(&mut self, column: usize, node: usize) {
-        let rails = (0..self.columns.len()).map(|i| match self.columns[i] {
-            _ if i == column => "● ",
-            Some(_) => "│ ",
-            None => "  ",
-        });
-        let rails = rails.collect();
-        self.rows.push(Row { rails, node: Some(node) });
+    fn stand(&mut self, column: usize, node: usize, goes_on: bool) {
+        let row = |here: &'static str| {
+            let rail = |(i, leads): (usize, &Option<usize>)| match leads {
+                _ if i == column => here,
+                Some(_) => "│ ",
+                None => "  ",
+            };
+            self.columns.iter().enumerate().map(rail).collect()
+        };
+        let (rails, below) = (row("● "), row(if goes_on { "│ " } else { "  " }));
+        self.rows.push(Row { rails, below, node: Some(node) });
     }
 
     fn leave(&mut self, column: usize, targets: &[usize]) {
@@ -75,6 +83,11 @@ impl Rails {
         if !others.is_empty() {
             self.meet(column, &others, ['├', '┬', '╮']);
         }
+        self.trim();
+    }
+
+    /// Columns at the end that are free are no columns.
+    fn trim(&mut self) {
         while self.columns.last() == Some(&None) {
             self.columns.pop();
         }
@@ -97,7 +110,7 @@ impl Rails {
             });
             rails.push(if i >= column && i < last { '─' } else { ' ' });
         }
-        self.rows.push(Row { rails, node: None });
+        self.rows.push(Row { rails, below: String::new(), node: None });
     }
 }
 

@@ -11,11 +11,14 @@ pub struct Estimate {
     pub agent_starts_at_most: Option<u64>,
     /// Of those, what comes with each item of a list whose length is not known.
     pub per_item: Vec<PerItem>,
+    /// Without what comes with items.
     pub tokens_at_most: Option<u64>,
+    /// None where a list of unknown length or no price makes it unknown.
     pub usd_at_most: Option<f64>,
     /// What the numbers rest on.
     pub assumes: Vec<String>,
-    /// What cannot be told before the run.
+    /// What cannot be told before the run; shown with what else is not known.
+    #[serde(skip)]
     pub unknown: Vec<String>,
 }
 
@@ -23,6 +26,7 @@ pub struct Estimate {
 pub struct PerItem {
     pub step: String,
     pub agent_starts: u64,
+    pub tokens: u64,
 }
 
 impl Estimate {
@@ -32,18 +36,24 @@ impl Estimate {
             .items
             .iter()
             .filter(|(_, starts)| **starts > 0)
-            .map(|(step, starts)| PerItem { step: step.to_string(), agent_starts: *starts })
+            .map(|(step, starts)| PerItem {
+                step: step.to_string(),
+                agent_starts: *starts,
+                tokens: starts.saturating_mul(config.tokens_per_attempt),
+            })
             .collect();
         let bound = (!starts.endless).then_some(starts.most);
-        let tokens = bound.filter(|_| per_item.is_empty());
-        let tokens = tokens.map(|starts| starts.saturating_mul(config.tokens_per_attempt));
+        let tokens = bound.map(|starts| starts.saturating_mul(config.tokens_per_attempt));
         #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-        let usd = tokens.zip(config.usd_per_million_tokens).map(|(tokens, usd)| tokens as f64 / 1e6 * usd);
+        let usd = tokens
+            .filter(|_| per_item.is_empty())
+            .zip(config.usd_per_million_tokens)
+            .map(|(tokens, usd)| tokens as f64 / 1e6 * usd);
         let agents = bound != Some(0) || !per_item.is_empty();
         Estimate {
             agent_starts_at_most: bound,
             assumes: if agents { assumed(config) } else { Vec::new() },
-            unknown: unknown(starts.endless, &per_item, agents && usd.is_none() && tokens.is_some()),
+            unknown: unknown(starts.endless, &per_item, agents && config.usd_per_million_tokens.is_none()),
             per_item,
             tokens_at_most: tokens,
             usd_at_most: usd,

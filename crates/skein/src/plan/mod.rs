@@ -3,11 +3,14 @@
 //! Owns the view of a plan, which is also its JSON, and its text. Everything in it comes from the plan itself; what is
 //! not known is named as such.
 
+mod ending;
 mod estimate;
+mod facts;
 mod step;
 mod text;
+mod words;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -16,9 +19,11 @@ use skein_core::{
     plan::{Definition, Plan, ScopeIx},
 };
 
-pub use estimate::Estimate;
+pub use estimate::{Estimate, PerItem};
+pub use facts::short;
 pub use step::StepView;
 pub use text::text;
+pub use words::kind;
 
 use crate::config::Config;
 
@@ -26,10 +31,14 @@ use crate::config::Config;
 pub struct PlanView {
     pub workflow: About,
     pub parameters: Value,
+    /// Parameters that were given and that the workflow does not declare. They are passed on as they are.
+    pub undeclared: Vec<String>,
     pub batches: Vec<Batch>,
     pub longest_path: Longest,
     pub limits: Limits,
     pub estimate: Estimate,
+    /// What cannot be told before the run.
+    pub unknown: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -64,9 +73,10 @@ pub enum BatchSort {
 #[derive(Debug, Serialize)]
 pub struct Longest {
     pub steps: Vec<String>,
-    pub at_most_ms: Option<u64>,
+    /// If every step on it takes its whole timeout, once. None: one of them has none.
+    pub time_ms: Option<u64>,
     /// Steps on it that have no timeout.
-    pub unknown: Vec<String>,
+    pub without_timeout: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +97,8 @@ impl PlanView {
         let names = |steps: &[u32]| {
             steps.iter().map(|i| definition.scope(root.root).step(*i).id.to_string()).collect::<Vec<_>>()
         };
+        let batches = batches(definition, root.root, config);
+        let estimate = Estimate::of(definition, &config.estimate);
         PlanView {
             workflow: About {
                 id: workflow.id.to_string(),
@@ -97,11 +109,11 @@ impl PlanView {
                 hash: plan.hash.to_string(),
             },
             parameters: (*plan.parameters).clone(),
-            batches: batches(definition, root.root),
+            undeclared: undeclared(plan),
             longest_path: Longest {
                 steps: names(&path.steps),
-                at_most_ms: path.total.map(|total| total.0),
-                unknown: names(&path.unknown),
+                time_ms: path.total.map(|total| total.0),
+                without_timeout: names(&path.unknown),
             },
             limits: Limits {
                 timeout_ms: scope.timeout.map(|timeout| timeout.0),
@@ -109,17 +121,44 @@ impl PlanView {
                 max_steps: scope.max_steps,
                 budget: workflow.budget.clone(),
             },
-            estimate: Estimate::of(definition, &config.estimate),
+            unknown: unknown(&estimate, &batches),
+            estimate,
+            batches,
         }
     }
 }
 
+fn undeclared(plan: &Plan) -> Vec<String> {
+    let declared: BTreeSet<&String> =
+        plan.definition.root().workflow.inputs.properties().map(|(name, _)| name).collect();
+    let given = plan.parameters.as_object().into_iter().flat_map(|given| given.keys());
+    given.filter(|name| !declared.contains(name)).cloned().collect()
+}
+
+/// What cannot be told: about costs, and about secrets that the project does not name.
+fn unknown(estimate: &Estimate, batches: &[Batch]) -> Vec<String> {
+    let mut secrets = BTreeSet::new();
+    let mut open: Vec<&Batch> = batches.iter().collect();
+    while let Some(batch) = open.pop() {
+        for step in &batch.steps {
+            let wanted = step.work.iter().flat_map(|work| &work.secrets);
+            secrets.extend(wanted.filter(|secret| secret.from.is_none()).map(|secret| secret.name.as_str()));
+            open.extend(step.inside.iter().flat_map(|inner| &inner.batches));
+        }
+    }
+    let secrets = secrets
+        .into_iter()
+        .map(|name| format!("where the secret `{name}` is: `[secrets]` in skein.toml does not say"));
+    estimate.unknown.iter().cloned().chain(secrets).collect()
+}
+
 /// The batches of a scope. Recursion is bounded by the limit on nesting; a called workflow is shown by its own plan.
-fn batches(definition: &Definition, scope: ScopeIx) -> Vec<Batch> {
+fn batches(definition: &Definition, scope: ScopeIx, config: &Config) -> Vec<Batch> {
     let entry = definition.scope(scope);
     let mut shown = Vec::new();
     for (number, steps) in (1..).zip(definition.batches(scope)) {
-        let steps: Vec<StepView> = steps.iter().map(|i| StepView::of(definition, scope, *i)).collect();
+        let steps: Vec<StepView> =
+            steps.iter().map(|i| StepView::of(definition, scope, *i, config)).collect();
         let sort = sort(entry.is_routed(), &steps);
         shown.push(Batch { number, sort, steps });
     }
@@ -143,6 +182,3 @@ pub struct Inner {
     pub label: String,
     pub batches: Vec<Batch>,
 }
-
-/// Values by name, in the order of the names.
-pub type Named = BTreeMap<String, String>;

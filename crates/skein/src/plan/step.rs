@@ -1,15 +1,18 @@
 //! One step of a plan as people see it.
 
 use serde::Serialize;
+use serde_json::Value;
 use skein_core::{
-    ir::{
-        Approver, Capability, Effect, Gate, GateTimeout, Kind, KindName, Step, Then, Verdict, Wait,
-        WaitTimeout, Work, Worker,
-    },
+    ir::{Binding, Gate, Isolation, Kind, KindName, LoopTest, Per, Step, Wait, Work},
     plan::{Definition, ScopeIx},
 };
 
-use super::{Inner, Named, batches};
+use super::{
+    Inner, batches,
+    ending::Ending,
+    words::{approvers, by, expression, may, model, prose, secret, target, tools},
+};
+use crate::config::Config;
 
 #[derive(Debug, Serialize)]
 pub struct StepView {
@@ -17,48 +20,96 @@ pub struct StepView {
     pub name: Option<String>,
     pub description: Option<String>,
     pub kind: KindName,
-    /// Who does it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// What it may do; none named where the worker's own settings say.
-    pub may: Vec<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<String>,
-    pub network: bool,
-    pub secrets: Vec<String>,
     pub after: Vec<String>,
+    /// What must be true, or it is skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
-    /// Each input and the expression that gives it.
-    pub inputs: Named,
-    /// Each file it is given and the step that it is from.
-    pub takes: Named,
-    /// Each file it leaves and where.
-    pub gives: Named,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<u64>,
-    pub attempts: u32,
-    /// Who decides whether it is complete, and how often it may be done again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub check: Option<CheckView>,
+    pub work: Option<WorkView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateView>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub waits_for: Option<WaitView>,
-    /// Whether a person is asked before it starts.
-    pub asks_first: bool,
-    pub on_failure: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub undo: Option<String>,
+    pub wait: Option<WaitView>,
     /// The workflow that it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<String>,
+    pub inputs: Vec<InputView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Whether the timeout is for each attempt, or for all of them together.
+    pub timeout_per: Per,
+    pub attempts: u32,
+    /// Who is asked before it starts; nobody named means anyone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asks_first: Option<Vec<String>>,
+    /// What each end that is no success does.
+    pub on_failure: Ending,
+    pub on_timeout: Ending,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undo: Option<String>,
+    /// Where the cursor goes, and when.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<Inner>,
+}
+
+/// Who does it, what they may do and reach, what they are given and leave.
+#[derive(Debug, Serialize)]
+pub struct WorkView {
+    pub by: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// What it may do; none named where the worker's own settings say.
+    pub may: Vec<&'static str>,
+    pub tools: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    pub worktree: bool,
+    pub network: bool,
+    pub secrets: Vec<SecretView>,
+    /// What it must leave as it is.
+    pub protects: Vec<String>,
+    pub takes: Vec<TakeView>,
+    pub gives: Vec<GiveView>,
+    /// Who decides whether it is complete, and how often it may be done again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary_by: Option<String>,
+}
+
+/// An input, with its value if that is known before the run, or what it is worked out from.
+#[derive(Debug, Serialize)]
+pub struct InputView {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct SecretView {
+    pub name: String,
+    /// None: the project does not say.
+    pub from: Option<String>,
+}
+
+/// A file of another step.
+#[derive(Debug, Serialize)]
+pub struct TakeView {
+    pub artifact: String,
+    pub from: String,
+    #[serde(rename = "as")]
+    pub name: String,
+}
+
+/// A file that is kept.
+#[derive(Debug, Serialize)]
+pub struct GiveView {
+    pub artifact: String,
+    pub path: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,19 +121,21 @@ pub struct CheckView {
 #[derive(Debug, Serialize)]
 pub struct GateView {
     pub message: String,
+    pub shows: Vec<String>,
+    /// Any one of them; nobody named means anyone.
     pub approvers: Vec<String>,
     pub timeout_ms: Option<u64>,
-    pub on_timeout: &'static str,
+    pub on_timeout: Ending,
+    pub on_reject: Ending,
 }
 
 #[derive(Debug, Serialize)]
 pub struct WaitView {
     pub signals: Vec<String>,
     pub timeout_ms: Option<u64>,
-    pub on_timeout: &'static str,
+    pub on_timeout: Ending,
 }
 
-/// Where a branch leads, and when.
 #[derive(Debug, Serialize)]
 pub struct RouteView {
     pub when: String,
@@ -90,113 +143,101 @@ pub struct RouteView {
 }
 
 impl StepView {
-    pub fn of(definition: &Definition, scope: ScopeIx, i: u32) -> StepView {
+    pub fn of(definition: &Definition, scope: ScopeIx, i: u32, config: &Config) -> StepView {
         let step = definition.scope(scope).step(i);
-        let work = match &step.kind {
-            Kind::Work(work) => Some(&**work),
-            _ => None,
-        };
-        let isolation = work.map(|work| &work.isolation);
+        let policy = &step.policy;
         StepView {
             id: step.id.to_string(),
             name: step.name.clone(),
             description: step.description.clone(),
             kind: step.kind.name(),
-            by: work.map(|work| by(&work.worker)),
-            model: work.and_then(|work| model(&work.worker)),
-            may: work.map(may).unwrap_or_default(),
-            workspace: isolation.and_then(|isolation| isolation.workspace.clone()),
-            network: isolation.is_none_or(|isolation| !isolation.no_network),
-            secrets: isolation.map(|isolation| isolation.secrets.clone()).unwrap_or_default(),
             after: step.after.iter().map(ToString::to_string).collect(),
-            when: step.when.as_ref().map(|when| when.source().to_owned()),
-            inputs: step
-                .inputs
-                .iter()
-                .map(|input| (input.name.clone(), input.value.source().to_owned()))
-                .collect(),
-            takes: work.map(takes).unwrap_or_default(),
-            gives: work.map(gives).unwrap_or_default(),
-            timeout_ms: step.policy.timeout.map(|timeout| timeout.0),
-            attempts: step.policy.retry.attempts.values().copied().max().unwrap_or(1),
-            check: work
-                .and_then(|work| work.check.as_ref())
-                .map(|check| CheckView { by: by(&check.worker), iterations: check.max_iterations }),
+            when: step.when.as_ref().map(expression),
+            work: match &step.kind {
+                Kind::Work(work) => Some(WorkView::of(work, config)),
+                _ => None,
+            },
             gate: gate(step),
-            waits_for: wait(step),
-            asks_first: step.policy.approval.is_some(),
-            on_failure: on_failure(step.policy.effects.failed),
-            undo: step.undo.as_ref().map(|undo| by(&undo.work.worker)),
-            calls: calls(step),
+            wait: wait(step),
+            calls: match &step.kind {
+                Kind::Call(call) => Some(call.workflow.clone()),
+                _ => None,
+            },
+            inputs: step.inputs.iter().map(input).collect(),
+            timeout_ms: policy.timeout.map(|timeout| timeout.0),
+            timeout_per: policy.timeout_per,
+            attempts: policy.retry.attempts.values().copied().max().unwrap_or(1),
+            asks_first: policy.approval.as_ref().map(|hold| approvers(&hold.approvers)),
+            on_failure: Ending::of(policy.effects.failed),
+            on_timeout: Ending::of(policy.effects.timed_out),
+            undo: step.undo.as_ref().map(|undo| by(&undo.work.worker, config)),
             routes: routes(step),
-            inside: inside(definition, scope, i),
+            inside: inside(definition, scope, i, config),
         }
     }
 }
 
-pub fn by(worker: &Worker) -> String {
-    match worker {
-        Worker::Agent { name: Some(name), .. } => format!("agent {name}"),
-        Worker::Agent { program: Some(program), .. } => program.clone(),
-        Worker::Agent { .. } => "an agent".to_owned(),
-        Worker::Tool { tool, .. } => format!("tool {tool}"),
-        Worker::Action { action, .. } => format!("any tool for {action}"),
-        Worker::Command { program, arguments } => {
-            let arguments: Vec<&str> = arguments.iter().map(|argument| argument.source()).collect();
-            format!("command {program} {}", arguments.join(" ")).trim_end().to_owned()
+impl WorkView {
+    fn of(work: &Work, config: &Config) -> WorkView {
+        let Isolation { workspace, worktree, no_network, secrets, protect } = &work.isolation;
+        let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
+        WorkView {
+            by: by(&work.worker, config),
+            model: model(&work.worker, config),
+            may: may(&work.worker),
+            tools: tools(&work.worker),
+            workspace: workspace.clone(),
+            worktree: *worktree,
+            network: !no_network,
+            secrets: secrets.iter().map(secret).collect(),
+            protects: protect.clone(),
+            takes: takes(work),
+            gives: gives(work),
+            check: work
+                .check
+                .as_ref()
+                .map(|check| CheckView { by: by(&check.worker, config), iterations: check.max_iterations }),
+            summary_by: work.summary.as_ref().map(|summary| by(&summary.worker, config)),
         }
-        Worker::Script { text, .. } => match text.trim().lines().collect::<Vec<_>>()[..] {
-            [line] => format!("script `{line}`"),
-            ref lines => format!("script of {} lines", lines.len()),
-        },
     }
 }
 
-fn model(worker: &Worker) -> Option<String> {
-    match worker {
-        Worker::Agent { model, .. } => model.clone(),
-        _ => None,
-    }
-}
-
-fn may(work: &Work) -> Vec<&'static str> {
-    let (Worker::Agent { capabilities, .. } | Worker::Script { capabilities, .. }) = &work.worker else {
-        return Vec::new();
+fn takes(work: &Work) -> Vec<TakeView> {
+    let take = |taken: &skein_core::ir::ArtifactIn| TakeView {
+        artifact: taken.artifact.to_string(),
+        from: taken.from.to_string(),
+        name: taken.name.to_string(),
     };
-    let word = |capability: &Capability| match capability {
-        Capability::Read => "read",
-        Capability::Edit => "edit",
-        Capability::RunTests => "run tests",
-        Capability::RunCommands => "run commands",
+    work.takes.iter().map(take).collect()
+}
+
+fn gives(work: &Work) -> Vec<GiveView> {
+    let give = |given: &skein_core::ir::ArtifactOut| GiveView {
+        artifact: given.name.to_string(),
+        path: given.path.clone(),
     };
-    capabilities.iter().map(word).collect()
+    work.gives.iter().map(give).collect()
 }
 
-fn takes(work: &Work) -> Named {
-    work.takes.iter().map(|artifact| (artifact.name.to_string(), artifact.from.to_string())).collect()
-}
-
-fn gives(work: &Work) -> Named {
-    work.gives.iter().map(|artifact| (artifact.name.to_string(), artifact.path.clone())).collect()
+fn input(binding: &Binding) -> InputView {
+    let value = binding.value.as_literal().cloned();
+    let from = value.is_none().then(|| expression(&binding.value));
+    InputView { name: binding.name.clone(), value, from }
 }
 
 fn gate(step: &Step) -> Option<GateView> {
-    let Kind::Gate(Gate { message, approvers, timeout, on_timeout, .. }) = &step.kind else { return None };
-    let name = |approver: &Approver| match approver {
-        Approver::Role(role) => format!("role {role}"),
-        Approver::User(user) => user.clone(),
-    };
+    let Kind::Gate(gate) = &step.kind else { return None };
+    let Gate { message, shows, approvers: who, timeout, on_timeout, on_reject, .. } = gate;
+    let effects = &step.policy.effects;
     Some(GateView {
-        message: message.source().to_owned(),
-        approvers: approvers.iter().map(name).collect(),
+        message: prose(message),
+        shows: shows.iter().map(prose).collect(),
+        approvers: approvers(who),
         timeout_ms: timeout.map(|timeout| timeout.0),
-        on_timeout: match on_timeout {
-            GateTimeout::Expire => "fails",
-            GateTimeout::Reject => "counts as rejected",
-            GateTimeout::Approve => "opens by itself",
-            GateTimeout::Cancel => "cancels the run",
-            GateTimeout::Go(_) => "goes another way",
-            GateTimeout::Escalate { .. } => "asks others",
+        on_timeout: Ending::of_gate(on_timeout, effects.timed_out),
+        on_reject: match on_reject {
+            Some(to) => Ending::Go(target(to)),
+            None => Ending::of(effects.rejected),
         },
     })
 }
@@ -206,58 +247,41 @@ fn wait(step: &Step) -> Option<WaitView> {
     Some(WaitView {
         signals: on.iter().map(ToString::to_string).collect(),
         timeout_ms: timeout.map(|timeout| timeout.0),
-        on_timeout: match on_timeout {
-            WaitTimeout::Expire => "fails",
-            WaitTimeout::Cancel => "cancels the run",
-            WaitTimeout::Continue => "goes on",
-            WaitTimeout::Go(_) => "goes another way",
-        },
+        on_timeout: Ending::of_wait(on_timeout, step.policy.effects.timed_out),
     })
 }
 
-fn on_failure(effect: Effect) -> &'static str {
-    match effect {
-        Effect { then: Then::Abort, .. } => "the run stops",
-        Effect { then: Then::Undo, .. } => "the run stops and is undone",
-        Effect { as_skipped: true, .. } => "it counts as skipped",
-        Effect { satisfies: true, .. } => "the others go on",
-        Effect { verdict: Verdict::Failed, .. } => "what depends on it is skipped, and the run fails",
-        Effect { .. } => "what depends on it is skipped",
-    }
-}
-
-fn calls(step: &Step) -> Option<String> {
-    match &step.kind {
-        Kind::Call(call) => Some(call.workflow.clone()),
-        _ => None,
-    }
-}
-
+/// Where a step leads that does not simply go on. What a gate does when it is late or rejected is told there.
 fn routes(step: &Step) -> Vec<RouteView> {
-    use skein_core::ir::Target;
-    let Kind::Branch(branch) = &step.kind else { return Vec::new() };
-    let name = |target: &Target| match target {
-        Target::Step(id) => id.to_string(),
-        Target::End => "the end".to_owned(),
-    };
-    let arms =
-        branch.arms.iter().map(|arm| RouteView { when: arm.when.source().to_owned(), next: name(&arm.next) });
-    arms.chain([RouteView { when: "else".to_owned(), next: name(&branch.default) }]).collect()
+    let route = |when: &str, next| RouteView { when: when.to_owned(), next: target(next) };
+    match &step.kind {
+        Kind::Branch(branch) => {
+            let arms = branch.arms.iter().map(|arm| route(&expression(&arm.when), &arm.next));
+            arms.chain([route("else", &branch.default)]).collect()
+        }
+        Kind::Gate(Gate { on_approve: Some(to), .. }) => vec![route("approved", to)],
+        _ => step.next.iter().map(|to| route("then", to)).collect(),
+    }
 }
 
-fn inside(definition: &Definition, scope: ScopeIx, i: u32) -> Vec<Inner> {
+fn inside(definition: &Definition, scope: ScopeIx, i: u32, config: &Config) -> Vec<Inner> {
     let entry = definition.scope(scope);
     let labels: Vec<String> = match &entry.step(i).kind {
         Kind::Parallel(parallel) => parallel.lanes.iter().map(|lane| format!("lane {}", lane.id)).collect(),
         Kind::Each(each) => {
-            let at_once = each.parallelism.map_or("all at once".to_owned(), |n| format!("{n} at once"));
-            vec![format!("for each of {}, {at_once}", each.over.source())]
+            let at_once = match each.parallelism {
+                None => "all at once".to_owned(),
+                Some(1) => "one after another".to_owned(),
+                Some(n) => format!("{n} at once"),
+            };
+            vec![format!("for each of {}, {at_once}", expression(&each.over))]
         }
         Kind::Loop(repeat) => {
-            vec![format!("while {}, at most {} times", repeat.condition.source(), repeat.max)]
+            let asked = if repeat.test == LoopTest::After { "again while" } else { "while" };
+            vec![format!("{asked} {}, at most {} times", expression(&repeat.condition), repeat.max)]
         }
         _ => Vec::new(),
     };
-    let inner = labels.into_iter().zip(0..);
-    inner.map(|(label, which)| Inner { label, batches: batches(definition, entry.inner(i, which)) }).collect()
+    let inner = |(label, which)| Inner { label, batches: batches(definition, entry.inner(i, which), config) };
+    labels.into_iter().zip(0..).map(inner).collect()
 }

@@ -4,7 +4,11 @@ use std::fmt::Write;
 
 use skein_core::{plan::grouped, time::Millis};
 
-use super::{Batch, BatchSort, Estimate, Inner, Named, PlanView, StepView};
+use super::{
+    Batch, BatchSort, Estimate, Inner, Longest, PerItem, PlanView, StepView,
+    facts::{facts, few, short},
+    words::listed,
+};
 use crate::output::Paint;
 
 /// The whole plan.
@@ -21,18 +25,8 @@ struct Page {
     text: String,
 }
 
-fn length(ms: u64) -> String {
+pub fn length(ms: u64) -> String {
     Millis(ms).to_string()
-}
-
-/// `a`, `a and b`, `a, b and c`.
-fn listed(words: &[impl AsRef<str>]) -> String {
-    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-    match &words[..] {
-        [] => String::new(),
-        [only] => (*only).to_owned(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
 }
 
 impl Page {
@@ -43,26 +37,30 @@ impl Page {
     fn head(&mut self, view: &PlanView) {
         let about = &view.workflow;
         let version = about.version.as_deref().map(|version| format!(" {version}")).unwrap_or_default();
-        let short: String = about.hash.chars().take(12).collect();
-        let aside = self.paint.faint(&format!("{}, plan {short}", about.dialect));
+        let hash: String = about.hash.chars().take(12).collect();
+        let aside = self.paint.faint(&format!("{}, plan {hash}", about.dialect));
         self.line(&format!("{}{version}  {aside}", self.paint.title(&about.id)));
         if let Some(description) = &about.description {
             description.trim().lines().for_each(|line| self.line(line));
         }
         if let Some(parameters) = view.parameters.as_object().filter(|parameters| !parameters.is_empty()) {
-            let shown = parameters.iter().map(|(name, value)| format!("{name}={value}"));
+            let shown = parameters.iter().map(|(name, value)| short(&format!("{name}={value}")));
             self.line(&format!("with {}", shown.collect::<Vec<_>>().join(" ")));
         }
     }
 
     fn batches(&mut self, batches: &[Batch], depth: usize) {
         let indent = " ".repeat(depth);
+        // One step after nothing and before nothing needs no heading inside another.
+        if let ([Batch { sort: BatchSort::Sequential, steps, .. }], 1..) = (batches, depth) {
+            return steps.iter().for_each(|step| self.step(step, depth, step.id.chars().count().min(28)));
+        }
         for batch in batches {
             let sort = match batch.sort {
-                BatchSort::Gate => ", a gate",
-                BatchSort::Conditional if batch.steps.len() > 1 => ", one of these",
-                BatchSort::Conditional => ", conditional",
-                BatchSort::Parallel => ", in parallel",
+                BatchSort::Gate => " (gate)",
+                BatchSort::Conditional if batch.steps.len() > 1 => " (one of these)",
+                BatchSort::Conditional => " (conditional)",
+                BatchSort::Parallel => " (parallel)",
                 BatchSort::Sequential => "",
             };
             if depth == 0 {
@@ -81,6 +79,9 @@ impl Page {
         let name = self.paint.name(&format!("{:width$}", step.id));
         self.line(&format!("{:depth$}{name}  {first}", ""));
         let indent = depth + width + 2;
+        if let Some(about) = &step.description {
+            self.line(&format!("{:indent$}{}", "", self.paint.faint(&short(about))));
+        }
         for fact in facts {
             self.line(&format!("{:indent$}{fact}", ""));
         }
@@ -92,15 +93,15 @@ impl Page {
 
     fn foot(&mut self, view: &PlanView) {
         self.line("");
-        let path = &view.longest_path;
-        let time = match path.at_most_ms {
-            Some(ms) => format!("at most {}, gates not counted", length(ms)),
-            None => format!("time unknown: {} without a timeout", listed(&path.unknown)),
-        };
-        self.row("Longest path", &format!("{}: {time}", path.steps.join(" → ")));
+        self.row("Longest path", &way(&view.longest_path.steps));
+        self.row("Time", &time(&view.longest_path, view.limits.timeout_ms));
         self.row("Limits", &limits(view));
         self.row("Estimate", &estimate(&view.estimate));
-        for what in &view.estimate.unknown {
+        for name in &view.undeclared {
+            let title = self.paint.warning(&format!("{:12}", "Undeclared"));
+            self.line(&format!("{title}  the parameter `{name}`; it is passed on as it is"));
+        }
+        for what in &view.unknown {
             self.row("Unknown", what);
         }
     }
@@ -111,73 +112,23 @@ impl Page {
     }
 }
 
-/// What there is to say about a step, a line each.
-fn facts(step: &StepView) -> Vec<String> {
-    let mut facts = vec![doing(step)];
-    facts.extend(step.when.as_ref().map(|when| format!("only if {when}")));
-    facts.extend(step.routes.iter().map(|route| match route.when.as_str() {
-        "else" => format!("else to {}", route.next),
-        when => format!("if {when} to {}", route.next),
-    }));
-    facts.extend(from(&step.inputs, "reads", "from"));
-    facts.extend(from(&step.takes, "takes", "from"));
-    facts.extend(from(&step.gives, "gives", "at"));
-    facts.extend(
-        (!step.secrets.is_empty()).then(|| format!("is given the secrets {}", listed(&step.secrets))),
-    );
-    facts.extend(step.workspace.as_ref().map(|workspace| format!("works in {workspace}")));
-    facts.extend((!step.network).then(|| "has no network".to_owned()));
-    facts.extend(step.asks_first.then(|| "asks a person before it starts".to_owned()));
-    facts.extend(
-        step.check
-            .as_ref()
-            .map(|check| format!("until {} says complete, at most {} times", check.by, check.iterations)),
-    );
-    facts.extend(tries(step));
-    facts.extend(step.undo.as_ref().map(|undo| format!("undone by {undo}")));
-    facts
+/// Steps in a row; of a long one, how it begins and ends.
+fn way(steps: &[String]) -> String {
+    const ENDS: usize = 6;
+    if steps.len() <= 2 * ENDS {
+        return steps.join(" → ");
+    }
+    let (first, last) = (&steps[..ENDS], &steps[steps.len() - ENDS..]);
+    format!("{} → … {} more … → {}", first.join(" → "), steps.len() - 2 * ENDS, last.join(" → "))
 }
 
-fn doing(step: &StepView) -> String {
-    if let Some(gate) = &step.gate {
-        let who = if gate.approvers.is_empty() { "anyone".to_owned() } else { gate.approvers.join(" or ") };
-        let late = gate.timeout_ms.map(|ms| format!("; after {} it {}", length(ms), gate.on_timeout));
-        return format!("waits for {who}: {}{}", gate.message.trim(), late.unwrap_or_default());
+fn time(path: &Longest, most: Option<u64>) -> String {
+    if let Some(ms) = path.time_ms {
+        return format!("at most {} if nothing is done twice; gates and waits not counted", length(ms));
     }
-    if let Some(wait) = &step.waits_for {
-        let late = wait.timeout_ms.map(|ms| format!("; after {} it {}", length(ms), wait.on_timeout));
-        return format!("waits for the signal {}{}", wait.signals.join(" or "), late.unwrap_or_default());
-    }
-    if let Some(calls) = &step.calls {
-        return format!("runs the workflow {calls}");
-    }
-    let Some(by) = &step.by else {
-        return match step.inside.len() {
-            0 => "chooses where to go on".to_owned(),
-            1 => "runs the steps below again and again".to_owned(),
-            lanes => format!("runs {lanes} lanes side by side"),
-        };
-    };
-    let model = step.model.as_ref().map(|model| format!(" with {model}")).unwrap_or_default();
-    match step.may.is_empty() {
-        true => format!("{by}{model}"),
-        false => format!("{by}{model}, may {}", listed(&step.may)),
-    }
-}
-
-fn from(values: &Named, verb: &str, preposition: &str) -> Vec<String> {
-    values.iter().map(|(name, from)| format!("{verb} {name} {preposition} {}", from.trim())).collect()
-}
-
-fn tries(step: &StepView) -> Option<String> {
-    if matches!(step.kind, skein_core::ir::KindName::Branch) {
-        return None;
-    }
-    let time = step.timeout_ms.map(|ms| format!("at most {}", length(ms)));
-    let tries = (step.attempts > 1).then(|| format!("up to {} attempts", step.attempts));
-    let facts: Vec<String> = time.into_iter().chain(tries).collect();
-    let failing = format!("if it fails, {}", step.on_failure);
-    Some(if facts.is_empty() { failing } else { format!("{}; {failing}", facts.join(", ")) })
+    let have = if path.without_timeout.len() == 1 { "has" } else { "have" };
+    let stop = most.map(|ms| format!("; the run stops after {}", length(ms))).unwrap_or_default();
+    format!("unknown: {} {have} no timeout{stop}", few(&path.without_timeout, "and"))
 }
 
 fn limits(view: &PlanView) -> String {
@@ -204,19 +155,19 @@ fn estimate(estimate: &Estimate) -> String {
         return "no agent is started, so no tokens are used".to_owned();
     }
     let starts = match estimate.agent_starts_at_most {
-        Some(starts) => format!("up to {} agent starts", grouped(starts)),
+        Some(1) => "at most 1 agent start".to_owned(),
+        Some(starts) => format!("at most {} agent starts", grouped(starts)),
         None => "no upper bound of agent starts".to_owned(),
     };
-    let items = estimate
-        .per_item
-        .iter()
-        .map(|item| format!(", and {} for each item of {}", grouped(item.agent_starts), item.step));
-    let mut text = starts + &items.collect::<String>();
+    let each = |n: u64, item: &PerItem| format!(" and {} for each item of {}", grouped(n), item.step);
+    let mut text = starts;
+    estimate.per_item.iter().for_each(|item| text += &each(item.agent_starts, item));
     if let Some(tokens) = estimate.tokens_at_most {
-        let _ = write!(text, ", so up to {} tokens", grouped(tokens));
+        let _ = write!(text, ", so about {} tokens", grouped(tokens));
+        estimate.per_item.iter().for_each(|item| text += &each(item.tokens, item));
     }
     if let Some(usd) = estimate.usd_at_most {
         let _ = write!(text, " or ${usd:.2}");
     }
-    format!("{text} (assuming {})", listed(&estimate.assumes))
+    format!("{text} (assuming {})", listed(&estimate.assumes, "and"))
 }

@@ -1,0 +1,163 @@
+//! What there is to say about one step of a plan, a line each.
+
+use skein_core::ir::{KindName, Per};
+
+use super::{
+    StepView,
+    step::{GateView, InputView, RouteView, WorkView},
+    text::length,
+    words::listed,
+};
+
+/// More than this of one value is not shown in a line.
+const WIDEST: usize = 100;
+
+/// The first line of a text, and no more of it than can be read at a glance.
+pub fn short(text: &str) -> String {
+    let mut lines = text.trim().lines();
+    let line = lines.next().unwrap_or_default().trim_end();
+    let cut: String = line.chars().take(WIDEST).collect();
+    if cut.len() < line.len() || lines.next().is_some() { format!("{cut}…") } else { cut }
+}
+
+/// Who does it comes first, then what it waits for, what it is given and leaves, and how it may end.
+pub fn facts(step: &StepView) -> Vec<String> {
+    let mut facts = vec![doing(step)];
+    facts.extend(step.work.iter().filter(|work| !work.may.is_empty()).map(may));
+    facts.extend((!step.after.is_empty()).then(|| format!("after {}", few(&step.after, "and"))));
+    facts.extend(step.when.as_ref().map(|when| format!("only if {}", short(when))));
+    facts.extend(step.gate.iter().flat_map(asked));
+    facts.extend(step.inputs.iter().map(input));
+    facts.extend(step.work.iter().flat_map(reach));
+    facts.extend(step.asks_first.as_ref().map(|who| {
+        let who = if who.is_empty() { "a person".to_owned() } else { listed(who, "or") };
+        format!("asks {who} before it starts")
+    }));
+    facts.extend(step.work.iter().flat_map(checked));
+    facts.extend(ends(step));
+    facts.extend(step.routes.iter().map(route));
+    facts.extend(step.undo.as_ref().map(|undo| format!("undone by {}", short(undo))));
+    facts
+}
+
+/// The first of many names.
+pub fn few(names: &[String], last: &str) -> String {
+    const MOST: usize = 8;
+    match names.len() {
+        n if n > MOST => format!("{} and {} more", names[..MOST].join(", "), n - MOST),
+        _ => listed(names, last),
+    }
+}
+
+fn anyone(who: &[String]) -> String {
+    if who.is_empty() { "anyone".to_owned() } else { listed(who, "or") }
+}
+
+fn doing(step: &StepView) -> String {
+    match (&step.work, &step.gate, &step.wait, &step.calls) {
+        (Some(work), ..) => working(work),
+        (_, Some(gate), ..) => {
+            let message =
+                if gate.message.is_empty() { String::new() } else { format!(": {}", short(&gate.message)) };
+            format!("waits for {} to approve{message}", anyone(&gate.approvers))
+        }
+        (_, _, Some(wait), _) => format!("waits for the signal {}", listed(&wait.signals, "or")),
+        (.., Some(workflow)) => format!("runs the workflow {workflow}"),
+        _ => match step.kind {
+            KindName::Parallel => format!("runs {} lanes side by side", step.inside.len()),
+            KindName::Each => "runs the steps below for each item".to_owned(),
+            KindName::Loop => "repeats the steps below".to_owned(),
+            _ => "chooses where to go on".to_owned(),
+        },
+    }
+}
+
+fn working(work: &WorkView) -> String {
+    let model = work.model.as_ref().map(|model| format!(" with {model}")).unwrap_or_default();
+    format!("{}{model}", short(&work.by))
+}
+
+fn may(work: &WorkView) -> String {
+    format!("may {}", listed(&work.may, "and"))
+}
+
+fn asked(gate: &GateView) -> Vec<String> {
+    let shows = gate.shows.iter().map(|shown| format!("shows {}", short(shown)));
+    let late = gate.timeout_ms.map(|ms| format!("after {}, {}", length(ms), gate.on_timeout));
+    let late = late.unwrap_or_else(|| "waits as long as it takes".to_owned());
+    shows.chain([format!("if rejected, {}; {late}", gate.on_reject)]).collect()
+}
+
+fn route(route: &RouteView) -> String {
+    match route.when.as_str() {
+        "then" => format!("then goes to {}", route.next),
+        "else" => format!("else goes to {}", route.next),
+        when => format!("if {}, goes to {}", short(when), route.next),
+    }
+}
+
+fn input(input: &InputView) -> String {
+    match (&input.value, &input.from) {
+        (Some(value), _) => format!("reads {} = {}", input.name, short(&value.to_string())),
+        (_, Some(from)) if *from == input.name => format!("reads {from}"),
+        (_, from) => format!("reads {} from {}", input.name, short(from.as_deref().unwrap_or_default())),
+    }
+}
+
+/// What the work is given, leaves, and may reach.
+fn reach(work: &WorkView) -> Vec<String> {
+    let mut facts = Vec::new();
+    facts.extend(work.takes.iter().map(|take| match take.name == take.artifact {
+        true => format!("takes {} of {}", take.artifact, take.from),
+        false => format!("takes {} of {} as {}", take.artifact, take.from, take.name),
+    }));
+    facts.extend(work.gives.iter().map(|give| format!("gives {} at {}", give.artifact, give.path)));
+    facts.extend((!work.tools.is_empty()).then(|| format!("may use {}", few(&work.tools, "and"))));
+    facts.extend(work.secrets.iter().map(|secret| match &secret.from {
+        Some(from) => format!("is given the secret {} from {from}", secret.name),
+        None => format!("is given the secret {}", secret.name),
+    }));
+    facts.extend(work.workspace.as_ref().map(|workspace| format!("works in {workspace}")));
+    facts.extend(work.worktree.then(|| "works in a worktree of its own".to_owned()));
+    facts.extend(
+        (!work.protects.is_empty()).then(|| format!("must not change {}", few(&work.protects, "or"))),
+    );
+    facts.extend((!work.network).then(|| "has no network".to_owned()));
+    facts
+}
+
+fn checked(work: &WorkView) -> Vec<String> {
+    let check = work
+        .check
+        .as_ref()
+        .map(|check| format!("until {} says complete, at most {} times", short(&check.by), check.iterations));
+    let summary = work.summary_by.as_ref().map(|by| format!("summed up by {by}"));
+    check.into_iter().chain(summary).collect()
+}
+
+/// How long it may take, how often it is tried, and what its failure does. A gate has said so already.
+fn ends(step: &StepView) -> Option<String> {
+    if let Some(wait) = &step.wait {
+        let late = wait.timeout_ms.map(|ms| format!("after {}, {}", length(ms), wait.on_timeout));
+        return Some(late.unwrap_or_else(|| "waits as long as it takes".to_owned()));
+    }
+    if matches!(step.kind, KindName::Branch | KindName::Gate) {
+        return None;
+    }
+    let per = match step.timeout_per {
+        Per::Attempt if step.attempts > 1 => " an attempt",
+        Per::Step if step.attempts > 1 => " in all",
+        _ => "",
+    };
+    let time = step.timeout_ms.map(|ms| format!("at most {}{per}", length(ms)));
+    // What is inside a step has timeouts of its own.
+    let time = time.or_else(|| step.work.is_some().then(|| "no timeout".to_owned()));
+    let tries = (step.attempts > 1).then(|| format!("up to {} attempts", step.attempts));
+    let bounds: Vec<String> = time.into_iter().chain(tries).collect();
+    let bounds = if bounds.is_empty() { String::new() } else { format!("{}; ", bounds.join(", ")) };
+    let late = match step.timeout_ms {
+        Some(_) if step.on_timeout != step.on_failure => format!("; if it is late, {}", step.on_timeout),
+        _ => String::new(),
+    };
+    Some(format!("{bounds}if it fails, {}{late}", step.on_failure))
+}

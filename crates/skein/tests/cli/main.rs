@@ -1,0 +1,14 @@
+//! The command line from outside: the built program, its whole output and its exit status.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
+
+mod documents;
+mod examples;
+mod files;
+mod large;
+mod pages;
+mod parameters;
+mod project;
+mod session;
+mod terminal;
+mod validate;

@@ -1,0 +1,156 @@
+//! A project: names of workflows, `skein.toml`, overrides, called workflows, other folders.
+
+use std::os::unix::fs::symlink;
+
+use crate::{
+    session::{Folder, Session},
+    validate::GOOD,
+};
+
+const CALLER: &str =
+    "name: caller\nversion: \"1\"\ntimeout: 5m\nsteps:\n  other:\n    workflow: parts/part.yaml\n";
+
+#[test]
+fn workflows_have_names() {
+    let folder = Folder::new();
+    folder.write(".workflows/twice.yaml", GOOD.replace("name: good", "name: hidden"));
+    folder.write("workflows/twice.yaml", GOOD).write("workflows/plain.yaml", GOOD);
+    folder.write("workflows/boxed/WORKFLOW.yaml", GOOD).write("workflows/boxed/WORKFLOW.md", "What it is.\n");
+    folder.write("workflows/broken.yaml", "name: broken\nsteps: {}\n").write("deep/down/readme.txt", "");
+    folder.write("plain/readme.txt", "A folder with the name of a workflow.\n");
+    let mut session = Session::within(&folder.0);
+    session.skein("list", 0).skein("list --format json", 0);
+    session.skein("show twice", 0).skein("show boxed", 0).skein("show plain", 0).skein("show broken", 3);
+    session.skein("show plian", 5).skein("plan plian --format json", 5);
+    session.is("names");
+    let mut below = Session::within(&folder.0.join("deep/down"));
+    below
+        .skein("list", 0)
+        .skein("show plain", 0)
+        .skein("validate ../../workflows/broken.yaml", 3)
+        .is("names-below");
+    Session::within(&Folder::new().0).skein("list", 0).is("names-none");
+}
+
+#[test]
+fn called_workflows_are_found_from_the_file() {
+    let folder = Folder::new();
+    folder.write("flows/caller.yaml", CALLER).write("flows/parts/part.yaml", GOOD).write("other/x.txt", "");
+    let mut session = Session::within(&folder.0);
+    session.skein("plan flows/caller.yaml", 0);
+    session.is("called");
+    Session::within(&folder.0.join("other")).skein("plan ../flows/caller.yaml", 0).is("called-from-beside");
+    // A plan is the same plan from wherever it is looked at.
+    let hash = |folder: &std::path::Path, file: &str| {
+        let done =
+            crate::session::run(crate::session::skein(folder).args(["plan", file, "--format", "json"]));
+        serde_json::from_str::<serde_json::Value>(&done.out).expect("it is JSON")["workflow"]["hash"].clone()
+    };
+    let below = hash(&folder.0.join("other"), "../flows/caller.yaml");
+    assert!(below.is_string() && below == hash(&folder.0, "flows/caller.yaml"));
+    let elsewhere = Folder::new();
+    let path = folder.0.join("flows/caller.yaml");
+    let line = format!("validate {}", path.display());
+    let done = crate::session::run(crate::session::skein(&elsewhere.0).args(line.split(' ')));
+    assert_eq!((done.code, done.err.as_str()), (0, ""));
+}
+
+#[test]
+fn links_lead_where_they_lead_but_not_out_of_the_project() {
+    let (folder, outside) = (Folder::new(), Folder::new());
+    outside.write("part.yaml", GOOD);
+    folder.write("flows/caller.yaml", CALLER).write("flows/parts/real.yaml", GOOD);
+    symlink("real.yaml", folder.0.join("flows/parts/part.yaml")).expect("a link can be made");
+    symlink("flows/caller.yaml", folder.0.join("link.yaml")).expect("a link can be made");
+    let mut session = Session::within(&folder.0);
+    session.skein("plan link.yaml", 0);
+    std::fs::remove_file(folder.0.join("flows/parts/part.yaml")).expect("a link can be removed");
+    symlink(outside.0.join("part.yaml"), folder.0.join("flows/parts/part.yaml")).expect("a link can be made");
+    session.skein("validate flows/caller.yaml", 3);
+    folder.write("climbs.yaml", CALLER.replace("parts/part.yaml", "../part.yaml"));
+    folder.write("itself.yaml", CALLER.replace("parts/part.yaml", "flows/../itself.yaml"));
+    session.skein("validate climbs.yaml", 3).skein("validate itself.yaml", 3);
+    session.is("links");
+}
+
+const CONFIG: &str = r#"default_worker = "CLAUDE_CODE"
+[agents.writer]
+worker = "CODEX_CLI"
+model = "large"
+[secrets]
+BANK_KEY = { env = "BANK_KEY_OF_THE_SHOP" }
+[estimate]
+tokens_per_attempt = 20000
+usd_per_million_tokens = 3.5
+"#;
+
+const SWDL: &str = r#"workflow: {id: letter, name: Letter, version: "1.0.0"}
+config: {timeout: 1h}
+stages:
+  - id: write
+    name: Write
+    roles: {primary: "agent:writer"}
+    error_policy: {timeout: 20m}
+"#;
+
+#[test]
+fn the_configuration_is_used() {
+    let folder = Folder::new();
+    folder.write("skein.toml", CONFIG).write("letter.yaml", SWDL);
+    Session::within(&folder.0).skein("plan letter.yaml", 0).is("config");
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_told_once() {
+    let folder = Folder::new();
+    folder.write("letter.yaml", SWDL).write("good.yaml", GOOD).write("sub/good.yaml", GOOD);
+    let mut session = Session::within(&folder.0);
+    for wrong in ["max_wokers = 3\n", "max_workers = \"three\"\n", "[agents.writer\n", "roots = [1]\n"] {
+        folder.write("skein.toml", wrong);
+        session.skein("validate .", 3);
+    }
+    session.skein("validate . --format json", 3).skein("plan good.yaml", 3).skein("list", 3);
+    session.skein("list --format json", 3);
+    folder.write("skein.toml", b"default_worker = \"\xff\"\n");
+    session.skein("validate sub", 3);
+    std::fs::remove_file(folder.0.join("skein.toml")).expect("a file can be removed");
+    let made = std::process::Command::new("mkfifo").arg(folder.0.join("skein.toml")).status();
+    assert!(made.expect("mkfifo is there").success());
+    session.skein("validate good.yaml", 3);
+    session.is("config-wrong");
+}
+
+#[test]
+fn overrides_are_found_beside_the_configuration() {
+    let folder = Folder::new();
+    let name = ".skillmeat-workflow-overrides.yaml";
+    folder.write("skein.toml", CONFIG).write("flows/letter.yaml", SWDL);
+    folder.write(
+        name,
+        "overrides:\n  letter:\n    stages:\n      write:\n        error_policy: {timeout: 5m}\n",
+    );
+    let mut session = Session::within(&folder.0);
+    session.skein("plan flows/letter.yaml", 0);
+    folder.write(name, b"overrides: \xff\n");
+    session.skein("plan flows/letter.yaml", 3);
+    session.is("overrides");
+}
+
+/// A name is looked up and a file is read once, however many steps call it.
+#[test]
+fn thousands_of_calls() {
+    let folder = Folder::new();
+    let part = |i: usize| GOOD.replace("name: good", &format!("name: part-{i}"));
+    let mut text = "name: caller\nversion: \"1\"\ntimeout: 5m\nsteps:\n".to_owned();
+    for i in 0..2_000 {
+        text += &format!("  s{i}: {{workflow: parts/{}.yaml}}\n", i % 200);
+    }
+    for i in 0..200 {
+        folder.write(&format!("parts/{i}.yaml"), part(i));
+    }
+    folder.write("caller.yaml", text);
+    let begun = std::time::Instant::now();
+    let done = crate::session::run(crate::session::skein(&folder.0).args(["plan", "caller.yaml"]));
+    assert_eq!((done.code, done.err.as_str()), (0, ""));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
+}

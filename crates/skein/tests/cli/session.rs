@@ -1,0 +1,146 @@
+//! A terminal session that is compared with a file: commands, what they print, how they end.
+//!
+//! `UPDATE_SNAPSHOTS=1` writes what is missing or has changed. A command that does not end is stopped and fails.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Longer than any command may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a command did.
+pub struct Done {
+    pub out: String,
+    pub err: String,
+    pub code: i32,
+}
+
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate is in crates/")
+}
+
+/// The program, in a folder, with nothing of the caller's settings.
+pub fn skein(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skein"));
+    command.current_dir(folder).stdin(Stdio::null());
+    command.env_remove("NO_COLOR").env_remove("SKEIN_STATE").env_remove("COLUMNS").env("TERM", "xterm");
+    command
+}
+
+/// Runs a command to its end, or stops it.
+pub fn run(command: &mut Command) -> Done {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill().expect("it can be stopped");
+            panic!("{command:?} does not end");
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    let code = status.code().unwrap_or_else(|| panic!("{command:?} was ended by a signal"));
+    Done { out: out.join().expect("it is text"), err: err.join().expect("it is text"), code }
+}
+
+fn drain(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = String::new();
+        from.expect("it is a pipe").read_to_string(&mut text).expect("output is text");
+        text
+    })
+}
+
+/// A folder of its own for a test, gone afterwards.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("skein-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        // Marks the root of a project, so that nothing above the folder matters.
+        fs::create_dir_all(path.join(".git")).expect("a folder can be made");
+        Folder(fs::canonicalize(path).expect("it is there"))
+    }
+
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> &Folder {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a folder can be made");
+        fs::write(path, bytes).expect("a file can be written");
+        self
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What was typed and what came back.
+pub struct Session {
+    folder: PathBuf,
+    text: String,
+}
+
+impl Session {
+    pub fn within(folder: &Path) -> Session {
+        Session { folder: folder.to_owned(), text: String::new() }
+    }
+
+    /// At the root of this repository, where the examples are.
+    pub fn here() -> Session {
+        Session::within(repository())
+    }
+
+    /// One command, as it would be typed; words are parted by blanks, and `_` in a word in quotes is a blank.
+    pub fn skein(&mut self, line: &str, code: i32) -> &mut Session {
+        let words = line.split_whitespace().map(|word| match word.strip_prefix('\'') {
+            Some(word) => word.trim_end_matches('\'').replace('_', " "),
+            None => word.to_owned(),
+        });
+        let done = run(skein(&self.folder).args(words));
+        for text in [&done.out, &done.err] {
+            assert!(!text.contains('\u{1b}'), "no colours in a pipe: {text:?}");
+            assert!(!text.contains("panicked"), "{text}");
+        }
+        let part = |name: &str, text: &str| match text {
+            "" => String::new(),
+            text if text.ends_with('\n') => format!("[{name}]\n{text}"),
+            text => format!("[{name}]\n{text}\n[no end of line]\n"),
+        };
+        let (out, err) = (part("stdout", &done.out), part("stderr", &done.err));
+        let shown = format!("{out}{err}").replace(self.folder.to_str().expect("it is text"), "[folder]");
+        writeln!(self.text, "$ skein {line}\n{shown}[exit {}]\n", done.code)
+            .expect("a string can be written to");
+        assert_eq!(done.code, code, "`skein {line}`:\n{shown}");
+        self
+    }
+
+    /// Compares with the file of that name.
+    pub fn is(&self, name: &str) {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/snapshots").join(format!("{name}.snap"));
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        if before == self.text {
+            return;
+        }
+        if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+            fs::write(&path, &self.text).expect("a snapshot can be written");
+        } else {
+            panic!("{name} is something else now:\n{}", self.text);
+        }
+    }
+}
