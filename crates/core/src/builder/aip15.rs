@@ -55,9 +55,7 @@ pub(super) fn undo() -> UndoPolicy {
 }
 
 pub(super) fn words() -> Words {
-    let run = RunStatus::ALL.iter().map(|status| (*status, run_word(*status).to_owned()));
-    let step = StepStatus::ALL.iter().map(|status| (*status, step_word(*status).to_owned()));
-    Words { run: run.collect(), step: step.collect(), skipped_by_own_failure: None }
+    Words::of(run_word, step_word)
 }
 
 fn run_word(status: RunStatus) -> &'static str {

@@ -75,6 +75,15 @@ pub struct Words {
 }
 
 impl Words {
+    /// The words that two tables give.
+    pub fn of(run: fn(RunStatus) -> &'static str, step: fn(StepStatus) -> &'static str) -> Words {
+        Words {
+            run: RunStatus::ALL.iter().map(|status| (*status, run(*status).to_owned())).collect(),
+            step: StepStatus::ALL.iter().map(|status| (*status, step(*status).to_owned())).collect(),
+            skipped_by_own_failure: None,
+        }
+    }
+
     pub fn run(&self, status: RunStatus) -> &str {
         self.run.get(&status).map_or(status.as_str(), String::as_str)
     }

@@ -2,7 +2,7 @@
 
 use skein_core::{
     engine::Decision,
-    ir::{Approver, Effect, ErrorClass, GateTimeout, Retry, Step},
+    ir::{Approver, Effect, ErrorClass, GateTimeout, Retry, Siblings, Step},
     time::Millis,
 };
 
@@ -209,4 +209,12 @@ fn a_gate_is_never_retried() {
     let ask = gate_until("g", GateTimeout::Expire)
         .with(|g| g.policy.retry = Retry::of(&[ErrorClass::Timeout], 5, seconds(1)));
     script!(graph(vec![ask])).start().due().done();
+}
+
+/// A gate whose time is up while a failed workflow drains ends, and what is still at work goes on to its end.
+#[test]
+fn a_late_gate_cancels_nothing_that_drains() {
+    let steps = vec![work("a"), gate_until("g", GateTimeout::Cancel), work("b")];
+    let workflow = graph(steps).with(|workflow| workflow.scope.siblings = Siblings::Drain);
+    script!(workflow).start().fail("a", ErrorClass::NonRetryable).due().ok("b").done();
 }

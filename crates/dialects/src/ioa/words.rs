@@ -3,10 +3,7 @@
 use skein_core::ir::{RunStatus, StepStatus, Words};
 
 pub(super) fn words() -> Words {
-    let run = RunStatus::ALL.iter().map(|status| (*status, run_word(*status).to_owned()));
-    let step = StepStatus::ALL.iter().map(|status| (*status, step_word(*status).to_owned()));
-    let skipped_by_own_failure = Some("skipped".to_owned());
-    Words { run: run.collect(), step: step.collect(), skipped_by_own_failure }
+    Words { skipped_by_own_failure: Some("skipped".to_owned()), ..Words::of(run_word, step_word) }
 }
 
 fn run_word(status: RunStatus) -> &'static str {
