@@ -2,11 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use skein_core::expr::Span;
+use skein_core::{closest::closest, expr::Span};
 
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
+    read::brief,
     source::Source,
     yaml::{Node, Tree, parse},
 };
@@ -136,19 +137,41 @@ const RULES: &str = "put a line that holds only `---` before the first field and
 fn of_fields(root: Node<'_>) -> Option<Dialect> {
     let has = |key: &str| root.get(key).is_some();
     let steps = root.get("steps");
-    if has("apiVersion") || has("kind") && has("spec") {
+    if is_ioa(root) {
         Some(Dialect::Ioa)
+    } else if has("apiVersion") || has("kind") && has("spec") {
+        // A resource of something else.
+        None
     } else if has("stages") || has("workflow") && steps.is_none() {
         Some(Dialect::Swdl)
     } else if steps.is_some_and(|steps| steps.items().is_some()) && !agentcore_but_for_steps(root)
         || has("id") && has("inputs")
     {
         Some(Dialect::Aip15)
-    } else if steps.is_some() || has("name") && has("timeout") {
+    } else if steps.is_some_and(|steps| has("name") || has("version") || has_agentcore_step(steps))
+        || has("name") && has("timeout")
+    {
         Some(Dialect::AgentCore)
     } else {
         None
     }
+}
+
+/// A workflow of IOA, or something that is nearly called one. Its other resources are no workflows.
+fn is_ioa(root: Node<'_>) -> bool {
+    let text = |key: &str| root.get(key).and_then(Node::raw).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let is_workflow = kind.is_empty() || closest(kind, ["Workflow"].into_iter()).is_some();
+    let has_steps = root.get("spec").is_some_and(|spec| spec.get("steps").is_some());
+    is_workflow
+        && (version.starts_with("ioa.") || version.is_empty() && root.get("spec").is_some() || has_steps)
+}
+
+/// Whether one of the first steps says what only steps of AgentCore say.
+fn has_agentcore_step(steps: Node<'_>) -> bool {
+    let says =
+        |step: Node<'_>| ["worker", "instructions", "workflow"].iter().any(|key| step.get(key).is_some());
+    steps.fields().is_some_and(|mut fields| fields.by_ref().take(8).any(|field| says(field.value)))
 }
 
 /// A list of steps under fields that only AgentCore has: the list is what is wrong.
@@ -157,6 +180,14 @@ fn agentcore_but_for_steps(root: Node<'_>) -> bool {
 }
 
 fn unknown(root: Node<'_>) -> Diagnostic {
+    if let Some(kind) = root.get("kind").filter(|kind| kind.raw().is_some()) {
+        let message = format!(
+            "this is a resource of kind `{}`, and no workflow",
+            brief(kind.raw().unwrap_or_default())
+        );
+        let hint = "a workflow of IOA has `apiVersion: ioa.dev/v0.2` and `kind: Workflow`";
+        return Diagnostic::new(Code::UnknownFormat, kind.source(), kind.mark(), message).hint(hint);
+    }
     let message = "this is none of the four formats";
     let hint = "AgentCore has `name`, `timeout` and a mapping `steps`; AIP-15 is Markdown whose front matter has `id` \
                 and a list `steps`; IOA has `apiVersion` and `kind: Workflow`; SWDL has `workflow` and `stages`";
