@@ -242,5 +242,12 @@ fn a_report_for_an_attempt_that_never_was() {
     ] {
         script = script.late(never);
     }
-    script.late("0.0.1.1.main.1").late("0.0.1.1.check.1").ok("a").ok("a").late("0.0.1.1.undo.1").done();
+    script
+        .late("0.0.1.1.main.1")
+        .late("0.0.1.1.check.1")
+        .ok("a")
+        .ok("a")
+        .late("0.0.1.1.undo.1")
+        .late("0.0.1.1.main.0")
+        .done();
 }

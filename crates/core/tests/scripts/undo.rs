@@ -8,6 +8,7 @@ use skein_core::{
         Binding, EachErrors, ErrorClass, HoldReason, Hook, HookAction, HookWhen, LoopTest, Per, Retry,
         Schema, UndoFailure,
     },
+    limits,
     time::Millis,
 };
 
@@ -423,5 +424,17 @@ fn undo_is_tried_again_only_after_everything_else() {
         .retry_undo()
         .ok("a")
         .retry_undo()
+        .done();
+}
+
+/// What an undo says is kept only if it is not too large; that it was done counts.
+#[test]
+fn an_undo_that_says_too_much_is_done_all_the_same() {
+    let much = json!("x".repeat(limits::VALUE_BYTES));
+    script!(saga(vec![undoable(work("a")), work("b")]))
+        .start()
+        .ok("a")
+        .fail("b", ErrorClass::NonRetryable)
+        .gives("a", much)
         .done();
 }
