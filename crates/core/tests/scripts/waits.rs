@@ -125,3 +125,12 @@ fn a_signal_after_a_wait_timed_out_is_for_the_next() {
         .ok("a")
         .done();
 }
+
+/// A signal for one step must be one that it waits for.
+#[test]
+fn an_addressed_signal_that_is_not_awaited_there_is_refused() {
+    script!(graph(vec![wait("v", &["paid"]), wait("w", &["refused"])]))
+        .start()
+        .signal_to("v", "refused")
+        .done();
+}
