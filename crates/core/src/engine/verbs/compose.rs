@@ -209,7 +209,7 @@ impl Decision<'_> {
         let more = self.state.more(at).expect("it was entered");
         let collects = matches!(&self.step(at).kind, Kind::Each(each) if each.errors == EachErrors::Collect);
         let outer = |ix: &InstanceIx| self.state.instance(*ix).halt() == Some(&Halt::Outer);
-        let cut_short = more.children.iter().any(outer);
+        let cut_short = more.children.iter().any(outer) || self.unfinished(at);
         if self.is_overdue(at) {
             return self.composite_timed_out(at);
         }
@@ -233,6 +233,16 @@ impl Decision<'_> {
                     None,
                 );
             }
+        }
+    }
+
+    /// Whether a halt kept items or passes from starting.
+    fn unfinished(&self, at: StepAt) -> bool {
+        let started = self.state.more(at).map_or(0, |more| more.children.len());
+        match &self.step(at).kind {
+            Kind::Each(_) => started < self.items(at).len(),
+            Kind::Loop(_) => !self.may_go_on(at),
+            _ => false,
         }
     }
 
