@@ -315,3 +315,20 @@ fn one_at_a_time(step: &mut skein_core::ir::Step) {
     let skein_core::ir::Kind::Each(each) = &mut step.kind else { unreachable!() };
     each.parallelism = Some(1);
 }
+
+/// Where an item's failure is no failure of the step, a cancel while that item drains still leaves the step unfinished.
+#[test]
+fn each_that_collects_is_cancelled_while_an_item_drains() {
+    let body = vec![wait("w", &["paid"]), work("x")];
+    let every = each("every", "$input.list", EachErrors::Collect, body).with(one_at_a_time).with(|step| {
+        let skein_core::ir::Kind::Each(each) = &mut step.kind else { unreachable!() };
+        let scope = std::sync::Arc::make_mut(&mut each.scope);
+        (scope.shape, scope.siblings) = (Shape::Graph, Siblings::Drain);
+    });
+    script!(routed(vec![every]))
+        .with(json!({"list": [1, 2]}))
+        .start()
+        .fail("every[0]/x", ErrorClass::NonRetryable)
+        .cancel()
+        .done();
+}
