@@ -27,15 +27,7 @@ pub(super) const ID_LENGTH: RangeInclusive<usize> = 2..=64;
 pub const ID_FORM: &str = "2 to 64 lower case letters, digits and dashes, from a letter to a letter or digit";
 
 /// Failures that another attempt may cure.
-pub(super) const RETRIED: [ErrorClass; 7] = [
-    ErrorClass::Transient,
-    ErrorClass::RateLimit,
-    ErrorClass::Network,
-    ErrorClass::Service,
-    ErrorClass::AgentError,
-    ErrorClass::External,
-    ErrorClass::Timeout,
-];
+pub(super) const RETRIED: [ErrorClass; 7] = ErrorClass::CURABLE;
 
 /// Any failure walks back over what was completed.
 pub(super) fn effects() -> Effects {

@@ -45,6 +45,17 @@ impl ErrorClass {
         ErrorClass::Interrupted,
         ErrorClass::Fatal,
     ];
+
+    /// Failures that another attempt may cure, taking too long included.
+    pub const CURABLE: [ErrorClass; 7] = [
+        ErrorClass::Transient,
+        ErrorClass::RateLimit,
+        ErrorClass::Network,
+        ErrorClass::Service,
+        ErrorClass::AgentError,
+        ErrorClass::External,
+        ErrorClass::Timeout,
+    ];
 }
 
 /// Everything about a step that is not what it does.

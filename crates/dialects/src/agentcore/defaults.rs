@@ -16,15 +16,7 @@ pub(super) const MAX_STAGE: u32 = 3;
 pub(super) const FAIL_ON_MAX_STAGE: bool = true;
 
 /// Failures that another attempt may cure.
-pub(super) const RETRIED: [ErrorClass; 7] = [
-    ErrorClass::Transient,
-    ErrorClass::RateLimit,
-    ErrorClass::Network,
-    ErrorClass::Service,
-    ErrorClass::AgentError,
-    ErrorClass::External,
-    ErrorClass::Timeout,
-];
+pub(super) const RETRIED: [ErrorClass; 7] = ErrorClass::CURABLE;
 
 pub(super) const BACKOFF: Backoff = Backoff {
     initial: Millis::seconds(1),

@@ -36,15 +36,7 @@ pub(super) const MEMORY_MAX_TOKENS: u32 = 2_000;
 pub(super) const MEMORY_CATEGORIES: &[&str] = &["decision", "constraint", "gotcha", "style_rule", "learning"];
 
 /// Failures that another attempt may cure, besides a broken contract.
-pub(super) const RETRIED: [ErrorClass; 7] = [
-    ErrorClass::Transient,
-    ErrorClass::RateLimit,
-    ErrorClass::Network,
-    ErrorClass::Service,
-    ErrorClass::AgentError,
-    ErrorClass::External,
-    ErrorClass::Timeout,
-];
+pub(super) const RETRIED: [ErrorClass; 7] = ErrorClass::CURABLE;
 
 /// What a stage is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
