@@ -18,7 +18,7 @@ use crate::{
     ioa, load,
     lowering::Lowered,
     places::Places,
-    problem::{self, Stricter, Vocabulary},
+    problem::Voice,
     project::Project,
     source::Source,
     swdl,
@@ -37,7 +37,7 @@ pub struct Report {
     /// What is neither wrong nor unwise, and good to know before a run.
     pub notes: Vec<Diagnostic>,
     /// The way from the workflow back to the source.
-    pub(crate) back: Option<(Places, Vocabulary)>,
+    pub(crate) back: Option<(Places, &'static Voice)>,
 }
 
 impl Report {
@@ -59,9 +59,9 @@ impl Report {
 
     /// The plan of a run with these parameters, or what is wrong with them. None if there is nothing to run.
     pub fn bind(&self, parameters: Value) -> Option<Result<Plan, Vec<Diagnostic>>> {
-        let (definition, (places, words)) = (self.definition.as_ref()?, self.back.as_ref()?);
+        let (definition, (places, voice)) = (self.definition.as_ref()?, self.back.as_ref()?);
         let told = |problems: Vec<Problem>| {
-            problems.iter().map(|problem| problem::diagnostic(problem, places, words, &[])).collect()
+            problems.iter().map(|problem| voice.diagnostic(problem, places)).collect()
         };
         Some(definition.bind(parameters).map_err(told))
     }
@@ -124,8 +124,7 @@ struct Read {
 struct File {
     workflow: Arc<Workflow>,
     places: Places,
-    words: Vocabulary,
-    stricter: Stricter,
+    voice: &'static Voice,
     calls: Vec<Arc<Source>>,
 }
 
@@ -145,8 +144,8 @@ impl Files<'_> {
         let mut sink = Sink::new(source);
         let (dialect, lowered) = read(&mut sink, self.project);
         let file = lowered.map(|lowered| {
-            let Lowered { workflow, places, words, stricter, calls } = lowered;
-            File { workflow: Arc::new(workflow), places, words, stricter, calls }
+            let Lowered { workflow, places, voice, calls } = lowered;
+            File { workflow: Arc::new(workflow), places, voice, calls }
         });
         self.read.push(Read { key, dialect, sink, file });
     }
@@ -167,7 +166,7 @@ impl Files<'_> {
             self.tell(&checked.problems);
         }
         let errors = self.read.iter().any(|read| read.sink.has_errors());
-        let back = self.read[0].file.take().map(|file| (file.places, file.words));
+        let back = self.read[0].file.take().map(|file| (file.places, file.voice));
         let all = self.read.into_iter().flat_map(|read| read.sink.finish());
         let (notes, diagnostics) = all.partition(|diagnostic| diagnostic.severity == Severity::Note);
         Report { dialect, workflow, definition: definition.filter(|_| !errors), diagnostics, notes, back }
@@ -184,7 +183,7 @@ impl Files<'_> {
             let number = self.number(problem);
             let read = &mut self.read[number];
             if let Some(file) = &read.file {
-                read.sink.push(problem::diagnostic(problem, &file.places, file.words, file.stricter));
+                read.sink.push(file.voice.diagnostic(problem, &file.places));
             }
         }
     }
@@ -196,6 +195,6 @@ impl Files<'_> {
 
     fn is_error(&self, problem: &Problem) -> bool {
         let file = self.read[self.number(problem)].file.as_ref();
-        problem::is_error(problem, file.map_or(&[], |file| file.stricter))
+        file.map_or(problem.is_error(), |file| file.voice.is_error(problem))
     }
 }

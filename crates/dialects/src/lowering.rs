@@ -12,12 +12,12 @@ use skein_core::{
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
-    places::Places,
-    problem::{Stricter, Vocabulary, in_words},
+    places::{Places, Renames},
+    problem::Voice,
     project::{Project, Reference},
     read::Given,
     source::Source,
-    yaml::{Field, Node},
+    yaml::{Field, Node, Tree},
 };
 
 /// A format's workflow in the IR, and the way back.
@@ -25,10 +25,7 @@ use crate::{
 pub struct Lowered {
     pub workflow: Workflow,
     pub places: Places,
-    /// The format's words for what the plan talks about.
-    pub words: Vocabulary,
-    /// Warnings of the plan that are errors in the format.
-    pub stricter: Stricter,
+    pub voice: &'static Voice,
     /// Every source that a call names, under the name that the call has.
     pub calls: Vec<Arc<Source>>,
 }
@@ -38,15 +35,21 @@ pub(crate) struct Lowering<'a> {
     pub sink: &'a mut Sink,
     pub project: &'a dyn Project,
     /// Where steps stand; put into the places at the end.
-    pub steps: Vec<(StepId, skein_core::expr::Span, u32)>,
-    pub calls: Vec<Arc<Source>>,
-    /// The format's words for what is said about an expression.
-    pub words: Vocabulary,
+    steps: Vec<(StepId, skein_core::expr::Span, u32)>,
+    calls: Vec<Arc<Source>>,
+    voice: &'static Voice,
 }
 
 impl<'a> Lowering<'a> {
-    pub fn new(sink: &'a mut Sink, project: &'a dyn Project) -> Lowering<'a> {
-        Lowering { sink, project, steps: Vec::new(), calls: Vec::new(), words: &[] }
+    pub fn new(voice: &'static Voice, sink: &'a mut Sink, project: &'a dyn Project) -> Lowering<'a> {
+        Lowering { sink, project, steps: Vec::new(), calls: Vec::new(), voice }
+    }
+
+    /// Where everything stands, and the sources that are called.
+    pub fn places(self, tree: Tree, workflow: Renames, step: Renames) -> (Places, Vec<Arc<Source>>) {
+        let mut places = Places::new(tree, workflow, step);
+        self.steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
+        (places, self.calls)
     }
 
     /// Says where a step stands that is a field of a mapping.
@@ -78,7 +81,7 @@ impl<'a> Lowering<'a> {
         let node = given.node.at(&error.at);
         let span = if node.raw().is_some() { node.within(error.span) } else { node.mark() };
         let diagnostic = Diagnostic::new(Code::BadExpression, node.source(), span, error.to_string());
-        let hint = error.hint().map(|hint| in_words(hint, self.words));
+        let hint = error.hint().map(|hint| self.voice.in_words(hint));
         self.sink.push(diagnostic.maybe_hint(hint));
         None
     }

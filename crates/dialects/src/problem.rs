@@ -8,52 +8,60 @@ use crate::{
     places::Places,
 };
 
-/// Words of the IR and what a format calls them.
-pub type Vocabulary = &'static [(&'static str, &'static str)];
-
-/// Warnings of the plan that are errors in a format, and the code of that error.
-pub type Stricter = &'static [(ProblemCode, Code)];
-
-/// The code that a problem has in a format that is stricter about it than the plan.
-fn made_error(problem: &Problem, stricter: Stricter) -> Option<Code> {
-    stricter.iter().find(|(code, _)| *code == problem.code).map(|(_, code)| *code)
+/// How a format speaks of what the plan finds.
+#[derive(Debug, Default)]
+pub struct Voice {
+    /// Words of the IR and what the format calls them.
+    pub words: &'static [(&'static str, &'static str)],
+    /// What to do about a problem, where the format has another way than the plan knows of.
+    pub hints: &'static [(ProblemCode, &'static str)],
+    /// Warnings of the plan that are errors in the format, and the code of that error.
+    pub stricter: &'static [(ProblemCode, Code)],
 }
 
-pub(crate) fn is_error(problem: &Problem, stricter: Stricter) -> bool {
-    problem.is_error() || made_error(problem, stricter).is_some()
-}
-
-/// A problem of the plan as a diagnostic.
-pub(crate) fn diagnostic(
-    problem: &Problem,
-    places: &Places,
-    words: Vocabulary,
-    stricter: Stricter,
-) -> Diagnostic {
-    let (source, span) = places.locate(&problem.at);
-    let stricter = made_error(problem, stricter);
-    let message = in_words(&problem.message, words);
-    let diagnostic = Diagnostic::new(stricter.unwrap_or(code(problem.code)), &source, span, message);
-    let mut diagnostic = diagnostic.maybe_hint(problem.hint.as_deref().map(|hint| in_words(hint, words)));
-    if stricter.is_none() {
-        diagnostic.severity = problem.severity;
-    }
-    for (at, message) in &problem.related {
-        let ((source, span), message) = (places.locate(at), in_words(message, words));
-        diagnostic.labels.push(Label { source, span, message });
-    }
-    diagnostic
-}
-
-/// Replaces words outside of backticks, where names from the source stand.
-pub(crate) fn in_words(message: &str, words: Vocabulary) -> String {
-    let parts = message.split('`').enumerate().map(|(number, part)| {
-        if number % 2 == 1 {
-            return part.to_owned();
+impl Voice {
+    /// A problem of the plan as a diagnostic.
+    pub(crate) fn diagnostic(&self, problem: &Problem, places: &Places) -> Diagnostic {
+        let (source, span) = places.locate(&problem.at);
+        let stricter = self.made_error(problem);
+        let message = self.in_words(&problem.message);
+        let diagnostic = Diagnostic::new(stricter.unwrap_or(code(problem.code)), &source, span, message);
+        let mut diagnostic = diagnostic.maybe_hint(self.hint(problem));
+        if stricter.is_none() {
+            diagnostic.severity = problem.severity;
         }
-        words.iter().fold(part.to_owned(), |part, (from, to)| part.replace(from, to))
-    });
-    parts.collect::<Vec<_>>().join("`")
+        for (at, message) in &problem.related {
+            let ((source, span), message) = (places.locate(at), self.in_words(message));
+            diagnostic.labels.push(Label { source, span, message });
+        }
+        diagnostic
+    }
+
+    pub(crate) fn is_error(&self, problem: &Problem) -> bool {
+        problem.is_error() || self.made_error(problem).is_some()
+    }
+
+    /// The code that a problem has in a format that is stricter about it than the plan.
+    fn made_error(&self, problem: &Problem) -> Option<Code> {
+        self.stricter.iter().find(|(code, _)| *code == problem.code).map(|(_, code)| *code)
+    }
+
+    fn hint(&self, problem: &Problem) -> Option<String> {
+        let own =
+            self.hints.iter().find(|(code, _)| *code == problem.code).map(|(_, hint)| (*hint).to_owned());
+        own.or_else(|| problem.hint.as_deref().map(|hint| self.in_words(hint)))
+    }
+
+    /// Replaces words outside of backticks, where names from the source stand.
+    pub(crate) fn in_words(&self, message: &str) -> String {
+        let parts = message.split('`').enumerate().map(|(number, part)| {
+            if number % 2 == 1 {
+                return part.to_owned();
+            }
+            self.words.iter().fold(part.to_owned(), |part, (from, to)| part.replace(from, to))
+        });
+        parts.collect::<Vec<_>>().join("`")
+    }
 }
 
 /// The code under which each problem is explained.
@@ -117,7 +125,7 @@ mod tests {
 
     #[test]
     fn words_change_and_names_do_not() {
-        let words: Vocabulary = &[("step", "stage")];
-        assert_eq!(in_words("there is no step `my-step`", words), "there is no stage `my-step`");
+        let voice = Voice { words: &[("step", "stage")], ..Voice::default() };
+        assert_eq!(voice.in_words("there is no step `my-step`"), "there is no stage `my-step`");
     }
 }

@@ -7,6 +7,7 @@ use skein_core::{
         ArtifactIn, ArtifactOut, Call, Check, Context, Convergence, Effect, Effects, ErrorClass, Export,
         Isolation, Kind, Origin, Retry, Scope, Shape, Stage, Step, StepPolicy, Work, Worker, Workflow,
     },
+    plan::ProblemCode,
     time::Millis,
 };
 
@@ -23,8 +24,8 @@ use crate::{
     diagnostic::{Diagnostic, Sink},
     lowering::{Lowered, Lowering},
     path::{self, PathError},
-    places::{Places, Renames},
-    problem::Vocabulary,
+    places::Renames,
+    problem::Voice,
     project::{Project, Reference},
     read::Given,
     xskein::XSkein,
@@ -44,16 +45,17 @@ const STEP: Renames = &[
     ("workflow", "workflow"),
 ];
 const WORKFLOW: Renames = &[];
-const VOCABULARY: Vocabulary =
-    &[("use a loop step for repetition", "a step is repeated with a `completion_check`")];
+const VOICE: Voice = Voice {
+    words: &[],
+    hints: &[(ProblemCode::Recursion, "a step is repeated with a `completion_check`")],
+    stricter: &[],
+};
 
 pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
-    let mut lowering = Lowering::new(sink, project);
+    let mut lowering = Lowering::new(&VOICE, sink, project);
     let workflow = lower_workflow(&tree, &mut lowering);
-    let Lowering { steps, calls, .. } = lowering;
-    let mut places = Places::new(tree, WORKFLOW, STEP);
-    steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
-    Some(Lowered { workflow: workflow?, places, words: VOCABULARY, stricter: &[], calls })
+    let (places, calls) = lowering.places(tree, WORKFLOW, STEP);
+    Some(Lowered { workflow: workflow?, places, voice: &VOICE, calls })
 }
 
 fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {

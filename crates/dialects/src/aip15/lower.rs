@@ -10,6 +10,7 @@ use skein_core::{
     builder::define_workflow,
     ids::StepId,
     ir::{Kind, Schema, SchemaError, Scope, Step, Undo, Workflow},
+    plan::ProblemCode,
 };
 
 use super::{step::Steps, workflow::Source};
@@ -18,7 +19,7 @@ use crate::{
     diagnostic::{Diagnostic, Sink},
     lowering::{Lowered, Lowering, warn_ignored},
     places::{Places, Renames},
-    problem::{self, Vocabulary},
+    problem::Voice,
     project::Project,
     xskein::XSkein,
     yaml::Tree,
@@ -46,24 +47,28 @@ const STEP: Renames = &[
     ("retry.attempts", "retry.max_attempts"),
 ];
 const WORKFLOW: Renames = &[("timeout", "timeout_ms"), ("retry.attempts", "retry.max_attempts")];
-const VOCABULARY: Vocabulary = &[
-    ("an each", "a map"),
-    (", each and", ", map and"),
-    ("lanes", "branches"),
-    ("lane", "branch"),
-    ("parameter", "input"),
-    ("signal", "event"),
-    ("allow cycles", "set `metadata.skein.allow_cycles: true`"),
-];
+const VOICE: Voice = Voice {
+    words: &[
+        ("an each", "a map"),
+        (", each and", ", map and"),
+        ("lanes", "branches"),
+        ("lane", "branch"),
+        ("parameter", "input"),
+        ("signal", "event"),
+    ],
+    hints: &[(
+        ProblemCode::Cycle,
+        "use a loop step for repetition, or set `metadata.skein.allow_cycles: true`",
+    )],
+    stricter: &[],
+};
 
 pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
-    let mut lowering = Lowering::new(sink, project);
+    let mut lowering = Lowering::new(&VOICE, sink, project);
     let mut steps = Steps::new(&mut lowering);
     let source = Source::read(tree.root(), &mut steps);
     let Steps { skein, undos, broken, .. } = steps;
-    let Lowering { steps, calls, .. } = lowering;
-    let mut places = Places::new(tree, WORKFLOW, STEP);
-    steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
+    let (mut places, calls) = lowering.places(tree, WORKFLOW, STEP);
     check_undo_schemas(&undos, &places, sink);
     undos.into_iter().for_each(|(step, undo)| places.undo(step, undo));
     if broken {
@@ -72,7 +77,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     let source = source?;
     let lowered = define_workflow(source.definition).lower();
     for problem in &lowered.problems {
-        sink.push(problem::diagnostic(problem, &places, VOCABULARY, &[]));
+        sink.push(VOICE.diagnostic(problem, &places));
     }
     let mut workflow = lowered.workflow?;
     workflow.budget.clone_from(&source.skein.budget);
@@ -81,7 +86,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     workflow.labels.extend(source.labels);
     add_skein(&mut workflow, &source.skein, &skein);
     warn_of_undo_fields(&workflow, &places, sink);
-    Some(Lowered { workflow, places, words: VOCABULARY, stricter: &[], calls })
+    Some(Lowered { workflow, places, voice: &VOICE, calls })
 }
 
 /// What a step gives that only undoes is read by nobody, so the plan does not see what it says about that.

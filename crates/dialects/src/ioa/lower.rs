@@ -8,7 +8,7 @@ use skein_core::{
     expr::{Expr, ioa},
     ids::{StepId, WorkflowId},
     ir::{Origin, RunRetry, Schema, Scope, Shape, Trigger, UndoFailure, UndoPolicy, Workflow},
-    plan::Severity,
+    plan::{ProblemCode, Severity},
 };
 
 use super::{
@@ -26,8 +26,8 @@ use crate::{
     diagnostic::{Diagnostic, Sink},
     duration::Units,
     lowering::{Lowered, Lowering},
-    places::{Places, Renames},
-    problem::Vocabulary,
+    places::Renames,
+    problem::Voice,
     project::{Project, Sort},
     read::{Given, Spanned},
     schedule,
@@ -56,16 +56,17 @@ const WORKFLOW: Renames = &[
     ("undo", "spec.compensation"),
     ("triggers[0]", "spec.trigger"),
 ];
-const VOCABULARY: Vocabulary =
-    &[("name a role or a user", "the format has no field that names who may decide")];
+const VOICE: Voice = Voice {
+    words: &[],
+    hints: &[(ProblemCode::AnyoneMayApprove, "the format has no field that names who may decide")],
+    stricter: &[],
+};
 
 pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
-    let mut lowering = Lowering::new(sink, project);
+    let mut lowering = Lowering::new(&VOICE, sink, project);
     let workflow = lower_resource(&tree, &mut lowering);
-    let Lowering { steps, calls, .. } = lowering;
-    let mut places = Places::new(tree, WORKFLOW, STEP);
-    steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
-    Some(Lowered { workflow: workflow?, places, words: VOCABULARY, stricter: &[], calls })
+    let (places, calls) = lowering.places(tree, WORKFLOW, STEP);
+    Some(Lowered { workflow: workflow?, places, voice: &VOICE, calls })
 }
 
 fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {

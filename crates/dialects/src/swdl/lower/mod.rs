@@ -28,8 +28,8 @@ use crate::{
     detect::Dialect,
     diagnostic::Sink,
     lowering::{Lowered, Lowering},
-    places::{Places, Renames},
-    problem::{Stricter, Vocabulary},
+    places::Renames,
+    problem::Voice,
     project::{Project, Sort},
     yaml::Tree,
 };
@@ -54,19 +54,20 @@ const STEP: Renames = &[
 ];
 const WORKFLOW: Renames =
     &[("inputs", "config.parameters"), ("timeout", "config.timeout"), ("env", "config.env")];
-const VOCABULARY: Vocabulary = &[("step", "stage")];
-/// A stage gives what it declares, and nothing else can be read of it.
-const STRICTER: Stricter = &[(ProblemCode::UndeclaredOutput, Code::ReadsUnknownOutput)];
+const VOICE: Voice = Voice {
+    words: &[("step", "stage")],
+    hints: &[],
+    // A stage gives what it declares, and nothing else can be read of it.
+    stricter: &[(ProblemCode::UndeclaredOutput, Code::ReadsUnknownOutput)],
+};
 
 pub(crate) fn lower(mut tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
     let before = overrides::apply(&mut tree, sink, project);
-    let mut lowering = Lowering { words: VOCABULARY, ..Lowering::new(sink, project) };
+    let mut lowering = Lowering::new(&VOICE, sink, project);
     let (workflow, parts) = lower_workflow(&tree, before, &mut lowering)?;
-    let Lowering { steps, calls, .. } = lowering;
-    let mut places = Places::new(tree, WORKFLOW, STEP);
-    steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
+    let (mut places, calls) = lowering.places(tree, WORKFLOW, STEP);
     parts.into_iter().for_each(|(field, (node, start))| places.part(field, node, start));
-    Some(Lowered { workflow, places, words: VOCABULARY, stricter: STRICTER, calls })
+    Some(Lowered { workflow, places, voice: &VOICE, calls })
 }
 
 /// Reads and lowers the document; `before` is its root without the project's overrides, where there are any.

@@ -170,7 +170,7 @@ impl<'a> Stages<'_, 'a, '_> {
     /// What is done for each item. Its name has a dot, which no stage's can have.
     fn item(&mut self, stage: &Stage<'a>, node: Node<'a>, asked: &Asked<'a>) -> Step {
         let id = StepId::new(format!("{}.item", stage.id)).unwrap_or_else(|_| stage.id.clone());
-        self.expressions.lowering.steps.push((id.clone(), node.mark(), node.number()));
+        self.expressions.lowering.step_item(&id, node, "id");
         let mut step = self.asked(&id, asked, Scope::FanOut);
         step.name = stage.name.map(str::to_owned);
         // The stage's own time is for all of its items.
