@@ -1,7 +1,7 @@
 //! Branch, parallel, each and loop: what is inside, and what comes out.
 
 use serde_json::json;
-use skein_core::ir::{EachErrors, ErrorClass, LoopTest, Schema, Shape, Siblings};
+use skein_core::ir::{EachErrors, Effect, ErrorClass, LoopTest, Schema, Shape, Siblings};
 
 use crate::support::*;
 
@@ -200,6 +200,20 @@ fn each_item_has_its_own_retries() {
         .due()
         .ok("every[0]/x")
         .ok("every[1]/x")
+        .done();
+}
+
+/// What was degraded in a try that failed does not degrade the run when the next try is clean.
+#[test]
+fn only_the_last_try_degrades() {
+    let lanes = vec![("l", vec![on_failure(work("x"), Effect::CONTINUE)]), ("r", vec![work("y")])];
+    script!(routed(vec![retried(parallel("both", lanes), 2)]))
+        .start()
+        .fail("both/l/x", ErrorClass::NonRetryable)
+        .fail("both/r/y", ErrorClass::Transient)
+        .due()
+        .ok("both/l/x")
+        .ok("both/r/y")
         .done();
 }
 

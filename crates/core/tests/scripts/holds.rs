@@ -73,6 +73,23 @@ fn a_spent_budget_can_stop() {
     script!(workflow).start().spending(120).ok("a").done();
 }
 
+/// Who releases the run's pause does not lift the step's own limit: that one still stops.
+#[test]
+fn a_released_pause_does_not_lift_a_limit_that_stops() {
+    let b = retried(after("b", &["a"]), 2).with(|b| b.policy.budget = budget(50, BudgetMode::Stop));
+    let workflow =
+        graph(vec![work("a"), b]).with(|workflow| workflow.budget = budget(100, BudgetMode::Pause));
+    script!(workflow)
+        .start()
+        .spending(100)
+        .ok("a")
+        .approve("b")
+        .spending(50)
+        .fail("b", ErrorClass::Transient)
+        .due()
+        .done();
+}
+
 /// Mode warn: nothing happens.
 #[test]
 fn a_spent_budget_can_only_warn() {

@@ -29,7 +29,7 @@ enum Try<'a> {
 struct Doing {
     step: u32,
     begun: BTreeMap<Part, u32>,
-    /// Something inside was degraded.
+    /// Something inside the try at hand was degraded.
     degraded: bool,
 }
 
@@ -46,6 +46,7 @@ impl<'a> Eval<'a> {
         let mut tries = 0;
         loop {
             frame.inner.borrow_mut().retain(|(holder, _), _| *holder != step);
+            doing.degraded = false;
             let done = match &it.kind {
                 Kind::Parallel(parallel) => self.parallel(frame, &mut doing, parallel)?,
                 Kind::Each(each) => self.each(frame, &mut doing, each)?,
@@ -55,7 +56,9 @@ impl<'a> Eval<'a> {
             tries += 1;
             let (fault, log) = match done {
                 Try::Waiting => return Ok(Visit::Waiting),
-                Try::Stops(why, log) => return Ok(Visit::Stops(why, log)),
+                Try::Stops(why, inside) => {
+                    return Ok(Visit::Stops { why, inside, yielded: tries > 1 });
+                }
                 Try::Hopeless(fault) => return Ok(doing.over(End::failed(fault), tries)),
                 Try::Done(Ok((output, unclear)), inside) => {
                     return Ok(doing.over(End { inside, unclear, ..End::with(output) }, tries));

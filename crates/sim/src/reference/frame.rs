@@ -130,8 +130,12 @@ pub enum Visit<'a> {
     Ended(End<'a>),
     /// It waits, and nobody will answer.
     Waiting,
-    /// It stops its workflow. What was completed inside it before.
-    Stops(Stop, Log<'a>),
+    /// It stops its workflow. What was completed inside it before, and whether it gave its slot back on the way.
+    Stops {
+        why: Stop,
+        inside: Log<'a>,
+        yielded: bool,
+    },
 }
 
 /// Why something inside stops the workflow around it.

@@ -169,7 +169,8 @@ impl<'a> Eval<'a> {
                 frame.set(step, StepStatus::Waiting, None);
                 Ok(None)
             }
-            Visit::Stops(why, inside) => {
+            Visit::Stops { why, inside, yielded } => {
+                graph.in_order &= !(yielded && graph.others_open(step));
                 if frame.concurrent.get() || graph.waiting || (graph.others_open(step) && !graph.in_order) {
                     return Err(Race("a cancel meets others at work"));
                 }

@@ -30,7 +30,7 @@ impl<'a> Eval<'a> {
                     frame.set(step, StepStatus::Waiting, None);
                     return Ok(Instance::Waiting);
                 }
-                Visit::Stops(why, inside) => {
+                Visit::Stops { why, inside, .. } => {
                     frame.set(step, StepStatus::Cancelled, None);
                     log.push(inside);
                     return Ok(Instance::Stops(why, Log::InOrder(log)));

@@ -83,7 +83,7 @@ impl<'a> Eval<'a> {
             GateTimeout::Expire => Visit::Ended(timed_out()),
             GateTimeout::Reject => late(Decision::Reject),
             GateTimeout::Approve => late(Decision::Approve),
-            GateTimeout::Cancel | GateTimeout::Escalate { .. } => Visit::Stops(Stop::Cancel, Log::empty()),
+            GateTimeout::Cancel | GateTimeout::Escalate { .. } => cancels(),
             GateTimeout::Go(target) => {
                 let end = End::with(Value::Null);
                 Visit::Ended(End { route: Some(entry.target(target)), unclear: true, ..end })
@@ -103,7 +103,7 @@ impl<'a> Eval<'a> {
         let nothing = || End::with(json!({"eventName": null, "eventPayload": null}));
         Ok(match &wait.on_timeout {
             WaitTimeout::Expire => Visit::Ended(timed_out()),
-            WaitTimeout::Cancel => Visit::Stops(Stop::Cancel, Log::empty()),
+            WaitTimeout::Cancel => cancels(),
             WaitTimeout::Continue => Visit::Ended(nothing()),
             WaitTimeout::Go(target) => {
                 Visit::Ended(End { route: Some(frame.entry(self).target(target)), ..nothing() })
@@ -114,4 +114,8 @@ impl<'a> Eval<'a> {
 
 fn timed_out<'a>() -> End<'a> {
     End::failed(Fault { class: Some(ErrorClass::Timeout), code: None })
+}
+
+fn cancels<'a>() -> Visit<'a> {
+    Visit::Stops { why: Stop::Cancel, inside: Log::empty(), yielded: false }
 }

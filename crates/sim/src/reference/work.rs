@@ -266,11 +266,12 @@ impl<'a> Eval<'a> {
             return Err(Race("a budget is shared by steps at work at the same time"));
         }
         let run = run.filter(|budget| is_spent(budget, self.spent));
-        if doing.budget_waived {
-            return Ok(None);
-        }
-        let modes =
-            [own, run].map(|budget| budget.map(|budget| budget.mode).filter(|m| *m != BudgetMode::Warn));
+        let asks = |mode: &BudgetMode| match mode {
+            BudgetMode::Warn => false,
+            BudgetMode::Pause => !doing.budget_waived,
+            BudgetMode::Stop => true,
+        };
+        let modes = [own, run].map(|budget| budget.map(|budget| budget.mode).filter(asks));
         match modes {
             [Some(a), Some(b)] if a != b => Err(Race("two budgets are spent and say different things")),
             [a, b] => Ok(a.or(b)),
