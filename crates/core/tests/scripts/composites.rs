@@ -217,6 +217,16 @@ fn only_the_last_try_degrades() {
         .done();
 }
 
+/// A visit that ended degraded still counts when the cursor comes back and the step then succeeds: nothing was taken back.
+#[test]
+fn every_visit_degrades() {
+    let x = on_failure(work("x"), Effect::CONTINUE);
+    let steps = vec![x, branch("again", &[("$steps.x == null", "x")], "$end")];
+    let workflow =
+        routed(steps).with(|workflow| workflow.scope.shape = Shape::Routed { start: None, cycles: true });
+    script!(workflow).start().fail("x", ErrorClass::NonRetryable).gives("x", json!("done")).done();
+}
+
 /// Test first: a condition that reads a step of a pass that has not been counts as true before the first.
 #[test]
 fn loop_a_condition_on_what_has_not_been_is_true_at_first() {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use skein_core::{
     engine::{Decision, Error, Outcome, Route, Skip, StepAt},
     ir::{
-        BudgetMode, Effect, Effects, ErrorClass, Gate, GateTimeout, Kind, Step, Target, Then, Wait,
-        WaitTimeout,
+        BudgetMode, Effect, Effects, ErrorClass, Gate, GateTimeout, Kind, Step, Target, Then,
+        Verdict as Worst, Wait, WaitTimeout,
     },
     plan::Next,
 };
@@ -68,9 +68,14 @@ impl Acceptor {
             st.completed.push(Completed { visit, order, undone: false });
         }
         let counts = outcome != Outcome::Cancelled;
+        let inside =
+            self.children(at)?.iter().any(|child| child.ended.as_ref().is_some_and(|end| end.degraded));
         let inst = self.inst_mut(at.0)?;
         if counts {
             inst.worst = inst.worst.max(effect.verdict);
+        }
+        if counts && inside {
+            inst.worst = inst.worst.max(Worst::Degraded);
         }
         if counts && effect.then != Then::GoOn && !inst.is_halted() {
             inst.must_halt = Some(at.1);

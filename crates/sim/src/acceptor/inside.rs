@@ -114,7 +114,7 @@ impl Acceptor {
         Ok(())
     }
 
-    fn children(&self, at: StepAt) -> Result<Vec<&Inst>, String> {
+    pub(super) fn children(&self, at: StepAt) -> Result<Vec<&Inst>, String> {
         Ok(self.st(at)?.children.iter().map(|ix| &self.instances[ix.0 as usize]).collect())
     }
 
