@@ -217,6 +217,15 @@ fn only_the_last_try_degrades() {
         .done();
 }
 
+/// A visit that was stopped before it began is no visit.
+#[test]
+fn a_visit_that_never_began_is_not_counted() {
+    let steps = vec![work("x"), branch("again", &[("$input.go", "x")], "$end")];
+    let workflow =
+        routed(steps).with(|workflow| workflow.scope.shape = Shape::Routed { start: None, cycles: true });
+    script!(workflow).with(json!({"go": true})).start().ok("x").grant(0).ok("x").cancel().done();
+}
+
 /// A visit that ended degraded still counts when the cursor comes back and the step then succeeds: nothing was taken back.
 #[test]
 fn every_visit_degrades() {

@@ -236,14 +236,11 @@ impl Decision<'_> {
         }
     }
 
-    /// Whether a halt kept items or passes from starting.
+    /// Whether a halt kept items from starting while one that had failed was drained. A loop has one pass at a time: if
+    /// that failed the loop fails, and if it was halted from outside that is seen in the pass.
     fn unfinished(&self, at: StepAt) -> bool {
         let started = self.state.more(at).map_or(0, |more| more.children.len());
-        match &self.step(at).kind {
-            Kind::Each(_) => started < self.items(at).len(),
-            Kind::Loop(_) => !self.may_go_on(at),
-            _ => false,
-        }
+        matches!(self.step(at).kind, Kind::Each(_)) && started < self.items(at).len()
     }
 
     fn composite_timed_out(&mut self, at: StepAt) {
