@@ -2,10 +2,10 @@
 
 use crate::{
     engine::{
-        AttemptEnd, Error, Event, Halt, InstanceIx, StepAt, Stop, Walk, code, decide::Decision,
+        AttemptEnd, Error, Event, Halt, InstanceIx, StepAt, Walk, code, decide::Decision,
         state::InstancePhase, transitions::Phase,
     },
-    ir::{ErrorClass, Kind, Per, Retry, Siblings},
+    ir::{ErrorClass, Kind, Retry, Siblings},
     plan::Hash,
     time::{Millis, Time},
 };
@@ -40,9 +40,7 @@ impl Decision<'_> {
     pub(in crate::engine) fn fail_or_retry(&mut self, at: StepAt, error: Error, retry_at: Option<Time>) {
         let more = self.state.more(at).expect("something of it ended");
         let retry = &self.step(at).policy.retry;
-        let whole = self.step(at).policy.timeout_per == Per::Step;
-        let overdue = whole && more.stopping == Some(Stop::Timeout);
-        if overdue || !self.may_go_on(at) || !allows(retry, &error, more.tries + 1) {
+        if !self.may_go_on(at) || !allows(retry, &error, more.tries + 1) {
             return self.fail_step(at, error);
         }
         if self.state.step(at).phase == Phase::Inside && self.begin_composite_undo(at) {
