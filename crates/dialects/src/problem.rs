@@ -114,6 +114,7 @@ fn code(code: ProblemCode) -> Code {
         P::AnyoneMayApprove => Code::AnyoneMayApprove,
         P::InputMayBeMissing => Code::InputMayBeMissing,
         P::UnboundedEach => Code::UnboundedEach,
+        P::UntrustedText => Code::UntrustedText,
         P::NothingToUndo => Code::NothingToUndo,
         P::WorkerStarts => Code::WorkerStarts,
     }

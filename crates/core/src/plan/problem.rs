@@ -105,6 +105,7 @@ codes! {
     AnyoneMayApprove Warning "anyone-may-approve",
     InputMayBeMissing Warning "input-may-be-missing",
     UnboundedEach Warning "unbounded-each",
+    UntrustedText Warning "untrusted-text",
     NothingToUndo Note "nothing-to-undo",
     WorkerStarts Note "worker-starts",
 }

@@ -34,6 +34,7 @@ use crate::{
 
 /// Where the plan's fields of a step stand.
 const STEP: Renames = &[
+    ("isolation.secrets", "x-skein.secrets"),
     ("after", "depends_on"),
     ("policy.timeout", "timeout"),
     ("policy.retry", "max_retries"),

@@ -36,6 +36,7 @@ use crate::{
 
 /// Where the plan's fields of a step stand.
 const STEP: Renames = &[
+    ("isolation.secrets", "x-skein.secrets"),
     ("id", "name"),
     ("after", "dependsOn"),
     ("instructions", "action"),

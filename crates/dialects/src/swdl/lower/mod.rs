@@ -36,6 +36,7 @@ use crate::{
 
 /// Where the plan's fields of a stage stand. A template of a fan-out has its fields under the same names.
 const STEP: Renames = &[
+    ("isolation.secrets", "x-skein.secrets"),
     ("after", "depends_on"),
     ("when", "condition"),
     ("inputs.*.schema", "inputs.*.type"),
