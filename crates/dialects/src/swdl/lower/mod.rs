@@ -68,6 +68,11 @@ pub(crate) fn lower(mut tree: Tree, sink: &mut Sink, project: &dyn Project) -> O
     let (workflow, parts) = lower_workflow(&tree, before, &mut lowering)?;
     let (mut places, calls) = lowering.places(tree, WORKFLOW, STEP);
     parts.into_iter().for_each(|(field, (node, start))| places.part(field, node, start));
+    // What is done for each item has its policy from the stage.
+    for step in &workflow.scope.steps {
+        let inner = step.kind.scopes().into_iter().flat_map(|scope| &scope.steps);
+        inner.for_each(|item| places.within(item.id.clone(), step.id.clone()));
+    }
     Some(Lowered { workflow, places, voice: &VOICE, calls })
 }
 
