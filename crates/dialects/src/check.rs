@@ -21,7 +21,7 @@ use crate::{
     problem::Voice,
     project::Project,
     source::Source,
-    swdl,
+    swdl, workspace,
 };
 
 /// Everything there is to say about a source.
@@ -98,6 +98,9 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
         Dialect::Ioa => ioa::lower(detected.tree, sink, project),
         Dialect::Swdl => swdl::lower(detected.tree, sink, project),
     };
+    if let Some(lowered) = &lowered {
+        workspace::check(dialect, lowered, sink);
+    }
     (Some(dialect), lowered)
 }
 

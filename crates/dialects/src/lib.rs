@@ -29,6 +29,7 @@ mod schedule;
 mod schema;
 mod source;
 mod swdl;
+mod workspace;
 mod xskein;
 pub mod yaml;
 

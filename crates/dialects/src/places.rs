@@ -62,6 +62,11 @@ impl Places {
         self.around.insert(step, around);
     }
 
+    /// Every step with where it is written.
+    pub fn steps(&self) -> impl Iterator<Item = (&StepId, Node<'_>)> {
+        self.steps.iter().map(|(id, (_, node))| (id, self.tree.node(*node)))
+    }
+
     /// Where a step is written.
     pub fn node(&self, step: &StepId) -> Option<Node<'_>> {
         self.steps.get(step).map(|(_, node)| self.tree.node(*node))

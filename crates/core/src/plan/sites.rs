@@ -36,8 +36,7 @@ pub(super) fn sites<'a>(survey: &Survey<'a>) -> Vec<Site<'a>> {
 
 /// Those of one step.
 pub(super) fn sites_of(scope: ScopeIx, i: u32, step: &Step) -> Vec<Site<'_>> {
-    let mut sites =
-        Sites { found: Vec::new(), spot: Spot { scope, step: Some(i), reach: Reach::Before } };
+    let mut sites = Sites { found: Vec::new(), spot: Spot { scope, step: Some(i), reach: Reach::Before } };
     sites.step(step);
     sites.found
 }

@@ -40,9 +40,12 @@ pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
         let hint = "let a script look at it first, declare it as a number, a boolean or one of some words, or take \
                     the secrets away";
         let problem = Problem::new(ProblemCode::UntrustedText, at, message).hint(hint);
-        problems.push(found.into_iter().take(SHOWN).fold(problem, |problem, (at, origin)| {
-            problem.related(at, origin.words())
-        }));
+        problems.push(
+            found
+                .into_iter()
+                .take(SHOWN)
+                .fold(problem, |problem, (at, origin)| problem.related(at, origin.words())),
+        );
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
 fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {
     let source = syntax::Workflow::read(tree.root(), lowering.sink)?;
     let steps = source.steps.as_ref()?;
-    rules::check(tree.root(), steps, lowering.sink);
+    rules::check(steps, lowering.sink);
     let mut lower = Steps { lowering, timeout: source.timeout, skein: &source.skein };
     let lowered = steps.iter().map(|step| lower.step(step)).collect();
     let mut scope = Scope::new(Shape::Graph, lowered);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use skein_core::{closest::did_you_mean, ids::StepId, ir::Scope};
+use skein_core::{ids::StepId, ir::Scope};
 
 use super::{
     defaults::{OnFailure, WorkerKind},
@@ -18,12 +18,10 @@ use crate::{
 type Known<'a> = BTreeMap<&'a str, &'a Step<'a>>;
 
 /// Checks each step and what it has to do with others.
-pub(super) fn check(root: Node<'_>, steps: &[Step<'_>], sink: &mut Sink) {
+pub(super) fn check(steps: &[Step<'_>], sink: &mut Sink) {
     let known: Known<'_> = steps.iter().map(|step| (step.id.as_str(), step)).collect();
-    check_conflict(root, &known, sink);
     for step in steps {
         warn_retry(step, sink);
-        check_conflict(step.field.value, &known, sink);
         match &step.does {
             Does::Work(work) => {
                 check_inputs(step, &work.inputs, &known, sink);
@@ -101,16 +99,6 @@ fn warn_retry(step: &Step<'_>, sink: &mut Sink) {
         }
         _ => {}
     }
-}
-
-/// The step that is asked to settle a conflict is one of this workflow.
-fn check_conflict(node: Node<'_>, known: &Known<'_>, sink: &mut Sink) {
-    let block = node.get("x-skein").and_then(|block| block.get("workspace"));
-    let Some(node) = block.and_then(|block| block.get("conflict")) else { return };
-    let Some(name) = node.raw().filter(|name| !name.is_empty() && !known.contains_key(*name)) else { return };
-    let hint = did_you_mean(name, known.keys().copied());
-    let message = format!("there is no step `{name}`");
-    sink.push(Diagnostic::new(Code::UnknownStep, node.source(), node.mark(), message).maybe_hint(hint));
 }
 
 fn warn_worker(step: &Step<'_>, work: &syntax::Work<'_>, sink: &mut Sink) {
