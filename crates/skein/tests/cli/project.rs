@@ -38,6 +38,10 @@ fn called_workflows_are_found_from_the_file() {
     folder.write("flows/caller.yaml", CALLER).write("flows/parts/part.yaml", GOOD).write("other/x.txt", "");
     let mut session = Session::within(&folder.0);
     session.skein("plan flows/caller.yaml", 0);
+    // What is called twice is shown once, and again is said where.
+    let again = "  again:\n    depends_on: [other]\n    workflow: parts/part.yaml\n";
+    folder.write("flows/twice.yaml", format!("{CALLER}{again}"));
+    session.skein("plan flows/twice.yaml", 0).skein("plan flows/twice.yaml --format json", 0);
     session.is("called");
     Session::within(&folder.0.join("other")).skein("plan ../flows/caller.yaml", 0).is("called-from-beside");
     // A plan is the same plan from wherever it is looked at.
