@@ -42,6 +42,11 @@ const STEP: Renames = &[
     ("instructions", "action"),
     ("message", "action"),
     ("shows[0]", "x-skein.input"),
+    // What a step is given that names nothing: the trigger, and what those before it gave.
+    ("inputs.trigger", "x-skein.input.trigger"),
+    ("inputs.trigger", "action"),
+    ("inputs.steps", "dependsOn"),
+    ("inputs.steps", "x-skein.input.steps"),
     ("inputs", "x-skein.input"),
     ("outputs", "x-skein.output"),
     ("policy.timeout", "timeout"),

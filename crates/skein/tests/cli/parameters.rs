@@ -69,5 +69,8 @@ fn flags_that_do_not_exist() {
     let mut session = Session::here();
     session.skein("plan", 2).skein("plan x --nonsense", 2).skein("paln x", 2).skein("graph x --as png", 2);
     session.skein("schema xml", 2).skein("validate", 2).skein("plan x --format yaml", 2);
+    session.skein("plan --format json", 2).skein("plan x --format=json --nonsense", 2);
+    session.skein("paln x --format json", 2).skein("graph x --as png --format json", 2);
+    session.skein("plan --format json --help", 0);
     session.is("usage");
 }
