@@ -93,6 +93,16 @@ impl Diagnostic {
         self
     }
 
+    /// Another word in the place of one, in the quotes that it has: in JSON, a word without them is none.
+    #[must_use]
+    pub fn fix_word(self, span: Span, word: &str) -> Diagnostic {
+        let text = match self.labels[0].source.slice(span).chars().next() {
+            Some(quote @ ('"' | '\'')) => format!("{quote}{word}{quote}"),
+            _ => word.to_owned(),
+        };
+        self.fix(span, text)
+    }
+
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }

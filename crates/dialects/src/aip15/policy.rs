@@ -105,7 +105,7 @@ pub(super) fn version<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> 
         sink.push(match parts {
             1 | 2 if numbers => {
                 let whole = format!("{text}{}", ".0".repeat(3 - parts));
-                diagnostic.hint(format!("write {whole}")).fix(given.span(), whole)
+                diagnostic.hint(format!("write {whole}")).fix_word(given.span(), &whole)
             }
             _ => diagnostic,
         });

@@ -38,6 +38,8 @@ pub(super) struct Steps<'a, 'l> {
     pub undos: Vec<(StepId, StepId)>,
     /// The tools that steps name.
     pub tools: Vec<Spanned<String>>,
+    /// The actions that steps name.
+    pub actions: Vec<Spanned<String>>,
     /// The roles that approvals ask.
     pub roles: Vec<Spanned<String>>,
     /// What happens when nothing comes in time, where that is not one of the words that it may be.
@@ -57,6 +59,7 @@ impl<'a, 'l> Steps<'a, 'l> {
             skein: BTreeMap::new(),
             undos: Vec::new(),
             tools: Vec::new(),
+            actions: Vec::new(),
             roles: Vec::new(),
             late: Vec::new(),
             waits: None,
@@ -75,9 +78,15 @@ impl<'a, 'l> Steps<'a, 'l> {
     pub fn check_names(&mut self) {
         let Lowering { sink, project, .. } = &mut *self.lowering;
         let source = sink.source.clone();
-        let tools = self.tools.iter();
-        let tools = tools.map(|tool| Use { name: &tool.value, source: &source, span: tool.span });
-        catalog::check(Sort::Tool, tools, *project, sink);
+        for (sort, names) in [(Sort::Tool, &self.tools), (Sort::Action, &self.actions)] {
+            let uses = names.iter().map(|name| Use {
+                // A reference into a package ends with the id.
+                name: name.value.rsplit('/').next().unwrap_or(&name.value),
+                source: &source,
+                span: name.span,
+            });
+            catalog::check(sort, uses, *project, sink);
+        }
         let roles: BTreeSet<String> = project.names(Sort::Role).into_iter().collect();
         for role in self.roles.iter().filter(|role| !roles.is_empty() && !roles.contains(&role.value)) {
             let message = format!("there is nobody in the role `{}`", role.value);
@@ -97,7 +106,8 @@ impl<'a, 'l> Steps<'a, 'l> {
                 let message = format!("there is no step `{}`", text.value);
                 let source = self.lowering.sink.source.clone();
                 let diagnostic = Diagnostic::new(Code::UnknownStep, &source, text.span, message);
-                self.lowering.push(diagnostic.hint(format!("did you mean `{near}`?")).fix(text.span, near));
+                self.lowering
+                    .push(diagnostic.hint(format!("did you mean `{near}`?")).fix_word(text.span, near));
             }
         }
     }
@@ -266,7 +276,7 @@ pub(super) fn target(given: Option<Given<'_>>, steps: &mut Steps<'_, '_>) -> Opt
         let (source, end) = (given.node.source(), aip15::END);
         let diagnostic = Diagnostic::new(Code::UnknownStep, source, given.node.mark(), message);
         let hint = format!("the end of the steps is `{end}`");
-        steps.lowering.push(diagnostic.hint(hint).fix(given.span(), end));
+        steps.lowering.push(diagnostic.hint(hint).fix_word(given.span(), end));
     }
     Some(text.to_owned())
 }

@@ -49,6 +49,7 @@ const AIP15: &[&str] = &[
     "compensation-reads-what-is-not-there.md",
     "compensation-target-unknown.md",
     "condition-is-a-tag.md",
+    "conflict-of-an-unknown-step.md",
     "cycle.md",
     "duplicate-key.md",
     "item-outside-a-map.md",
@@ -72,6 +73,7 @@ const AIP15: &[&str] = &[
     "suspendable-false.md",
     "tag.md",
     "tool-not-in-the-project.md",
+    "unknown-action.md",
     "unreachable.md",
 ];
 const IOA: &[&str] = &[
