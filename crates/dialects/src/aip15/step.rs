@@ -206,6 +206,10 @@ impl<'a, 'l> Steps<'a, 'l> {
         let undo = step.compensation.as_ref().and_then(|undo| StepId::new(undo).ok());
         self.undos.extend(id.cloned().zip(undo));
         self.check_common(fields.node(), kind, step.approval.as_ref());
+        if let Some(gate) = id.filter(|_| kind == Some(KindWord::Subworkflow)).and_then(aip15::approval_of) {
+            let key = if fields.node().get("approval").is_some() { "approval" } else { "id" };
+            self.lowering.step_item(&gate, fields.node(), key);
+        }
         step
     }
 
@@ -245,18 +249,20 @@ impl<'a, 'l> Steps<'a, 'l> {
         }
         match (kind, approval) {
             (K::Tool, _) | (_, None) => {}
-            (K::Subworkflow, Some(ApprovalClass::Auto | ApprovalClass::PerStep)) => {}
-            (K::Subworkflow, Some(_)) => self.refuse_approval(node),
+            (K::Subworkflow, Some(ApprovalClass::OnMutate | ApprovalClass::Policy(_))) => {
+                self.refuse_approval(node);
+            }
+            (K::Subworkflow, Some(_)) => {}
             (_, Some(_)) => ignored(&["approval"], "only tools are approved before they run"),
         }
     }
 
-    /// Nobody is asked before a subworkflow starts, and a promise that someone is must not be made.
+    /// What a subworkflow does is told by its own steps. A promise that someone is asked must not be made in vain.
     fn refuse_approval(&mut self, node: Node<'_>) {
         let Some(field) = node.field("approval") else { return };
-        let message = "nobody can be asked before a subworkflow itself starts";
+        let message = "whether a subworkflow changes anything cannot be told before it starts";
         let diagnostic = Diagnostic::new(Code::Misplaced, node.source(), field.key_span, message);
-        let hint = "put an approval step before it, or give the workflow that it runs an `approval`";
+        let hint = "write `always`, or let the workflow that it runs say it of its tools";
         self.lowering.push(diagnostic.hint(hint));
     }
 }
