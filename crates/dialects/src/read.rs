@@ -367,8 +367,14 @@ impl<'a> Given<'a> {
             Ok(length) => Some(Spanned::new(length, self.span())),
             Err(why) => {
                 let message = format!("`{}` is not a length of time: {why}", brief(text));
-                let hint = format!("write it such as `{}`; units are {}", units.example(), units.listed());
-                sink.push(self.error(Code::BadDuration, message).hint(hint));
+                let diagnostic = self.error(Code::BadDuration, message);
+                sink.push(match units.in_whole_numbers(text) {
+                    Some(meant) => diagnostic.hint(format!("write `{meant}`")).fix_word(self.span(), &meant),
+                    None => {
+                        let (example, known) = (units.example(), units.listed());
+                        diagnostic.hint(format!("write it such as `{example}`; units are {known}"))
+                    }
+                });
                 None
             }
         }
