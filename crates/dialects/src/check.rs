@@ -185,8 +185,11 @@ impl Files<'_> {
             }
             let number = self.number(problem);
             let read = &mut self.read[number];
-            if let Some(file) = &read.file {
-                read.sink.push(file.voice.diagnostic(problem, &file.places));
+            match &read.file {
+                // The sink counts by itself, and says the sum of both.
+                Some(file) if problem.more > 0 => read.sink.count(file.voice.code(problem), problem.more),
+                Some(file) => read.sink.push(file.voice.diagnostic(problem, &file.places)),
+                None => {}
             }
         }
     }

@@ -25,7 +25,7 @@ impl Voice {
         let (source, span) = places.locate(&problem.at);
         let stricter = self.made_error(problem);
         let message = self.in_words(&problem.message);
-        let diagnostic = Diagnostic::new(stricter.unwrap_or(code(problem.code)), &source, span, message);
+        let diagnostic = Diagnostic::new(self.code(problem), &source, span, message);
         let mut diagnostic = diagnostic.maybe_hint(self.hint(problem));
         if stricter.is_none() {
             diagnostic.severity = problem.severity;
@@ -35,6 +35,11 @@ impl Voice {
             diagnostic.labels.push(Label { source, span, message });
         }
         diagnostic
+    }
+
+    /// The code that a problem has in this format.
+    pub(crate) fn code(&self, problem: &Problem) -> Code {
+        self.made_error(problem).unwrap_or(code(problem.code))
     }
 
     pub(crate) fn is_error(&self, problem: &Problem) -> bool {

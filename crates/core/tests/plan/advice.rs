@@ -79,8 +79,8 @@ fn input_may_be_missing() {
     says(
         graph(vec![first(Effect::CONTINUE), second()]),
         &[
-            "warning[input-may-be-missing] b: inputs.in0: if `a` fails, this required input is missing and the step \
-           fails too (make the input optional, or let the failure stop the run)",
+            "warning[input-may-be-missing] b: inputs.in0: `b` starts even if `a` fails, and then fails for want of \
+           this required input (make the input optional, or let the failure stop the run)",
         ],
     );
     fine(graph(vec![first(Effect::ABORT), second()]));

@@ -74,11 +74,13 @@ fn not_waited_for(step: &Step<'_>, input: &InputRef, sink: &Sink) -> Diagnostic 
 }
 
 fn may_be_missing(step: &Step<'_>, input: &InputRef, giver: &Step<'_>, sink: &Sink) -> Diagnostic {
-    let message = format!("if `{}` fails, `{}` is an empty folder here", giver.id, input.name);
-    let hint = format!("let `{}` look whether it is there, or let the failure stop the run", step.id);
+    let (giver_id, name) = (&giver.id, &input.name);
+    let message =
+        format!("`{}` starts even if `{giver_id}` fails, and then `{name}` is an empty folder", step.id);
+    let hint = format!("let `{}` cope with that, or let the failure of `{giver_id}` stop the run", step.id);
     let place = giver.field.value.field("on_failure").map_or(giver.field.key_span, |field| field.key_span);
     let diagnostic = Diagnostic::new(Code::InputMayBeMissing, &sink.source, input.place, message);
-    diagnostic.also(place, "the run goes on because of this").hint(hint)
+    diagnostic.also(place, "if it fails, the run goes on").hint(hint)
 }
 
 /// Another try needs a policy that asks for it and a number that allows it.

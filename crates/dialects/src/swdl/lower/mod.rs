@@ -44,6 +44,7 @@ const STEP: Renames = &[
     ("instructions", "roles.primary.instructions"),
     ("summary.instructions", "handoff.summary_prompt"),
     ("policy.timeout", "error_policy.timeout"),
+    ("policy.effects", "error_policy.on_failure"),
     ("policy.retry.attempts", "error_policy.retry.max_attempts"),
     ("policy.retry", "error_policy.retry"),
     ("message", "gate.message"),
