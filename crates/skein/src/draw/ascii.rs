@@ -74,6 +74,9 @@ impl Drawing<'_> {
     }
 
     fn row(&mut self, row: &rails::Row, indent: &str) {
+        if row.links.is_some_and(|above| !self.index.inside[above].is_empty()) {
+            return;
+        }
         let Some(node) = row.node else { return self.lines.push(format!("{indent}{}", row.rails)) };
         self.lines.push(format!("{indent}{}{}", row.rails, self.label(node)));
         self.inner(node, &format!("{indent}{}", row.below));
@@ -123,9 +126,11 @@ impl Drawing<'_> {
             NodeKind::Step(KindName::Loop) => " loop",
             NodeKind::Step(KindName::Call) => " call",
         };
+        let called = drawn.calls.map(|group| format!(" of {}", self.index.graph.groups[group].label));
+        let kind = format!("{kind}{}", called.unwrap_or_default());
         let routes: Vec<String> = self.routes(node);
         let routes = if routes.is_empty() { String::new() } else { format!("  {}", routes.join("; ")) };
-        format!("{name}{}{}", self.paint.faint(kind), self.paint.faint(&routes))
+        format!("{name}{}{}", self.paint.faint(&kind), self.paint.faint(&routes))
     }
 
     /// Where a step leads under which condition.
