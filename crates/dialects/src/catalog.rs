@@ -68,7 +68,9 @@ pub(crate) fn check<'a>(
 
 /// Whether a name is known; of a tool or an action also with its major version, if that is not known to be another.
 fn defines(sort: Sort, known: &BTreeSet<String>, name: &str) -> bool {
-    if known.contains(name) {
+    // A folder and a path of a package cannot always hold the colon of an action's id.
+    let dashed = |known: &String| sort == Sort::Action && known.replace(':', "-") == name.replace(':', "-");
+    if known.contains(name) || known.iter().any(dashed) {
         return true;
     }
     let Some((id, major)) = name.split_once('@').filter(|_| matches!(sort, Sort::Tool | Sort::Action)) else {

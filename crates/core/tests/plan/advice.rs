@@ -21,7 +21,7 @@ fn no_timeout() {
     says(
         graph(vec![step]).with(|workflow| workflow.scope.timeout = None),
         &[
-            "warning[no-timeout] timeout: the run has no timeout: it may take for ever",
+            "warning[no-timeout] timeout: the run has no timeout: it may take for ever (give the workflow a timeout)",
             "warning[no-timeout] a: policy.timeout: `a` has no timeout: if it hangs, so does the run \
              (give it a timeout)",
         ],

@@ -58,6 +58,8 @@ const STEP: Renames = &[
 ];
 const WORKFLOW: Renames = &[
     ("timeout", "spec.timeout"),
+    // One that is missing is missing of the workflow, which has a name.
+    ("timeout", "metadata.name"),
     ("steps", "spec.steps"),
     ("undo", "spec.compensation"),
     ("triggers[0]", "spec.trigger"),
