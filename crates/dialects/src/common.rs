@@ -3,11 +3,13 @@
 use skein_core::{
     expr::Span,
     ir::{Capability, Kind, OnInterrupted, Retry, Worker},
+    time::Millis,
 };
 
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
+    read::Spanned,
 };
 
 /// What happens to an attempt that the host died under, where the source says nothing: whatever may be done twice is;
@@ -38,6 +40,15 @@ pub(crate) fn id_like(text: &str) -> String {
     match id.trim() {
         "" | "." | ".." => "workflow".to_owned(),
         id => id.to_owned(),
+    }
+}
+
+/// Refuses delays of which the longest is shorter than the first.
+pub(crate) fn refuse_short_longest(first: &Spanned<Millis>, most: &Spanned<Millis>, sink: &mut Sink) {
+    if most.value < first.value {
+        let message = "the longest delay is shorter than the first";
+        let diagnostic = Diagnostic::new(Code::FieldsClash, &sink.source, most.span, message);
+        sink.push(diagnostic.also(first.span, "the first is this long"));
     }
 }
 

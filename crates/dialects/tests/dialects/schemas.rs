@@ -106,6 +106,7 @@ const SWDL: &[&str] = &[
     "fan-out-reads-itself.yaml",
     "hook-reads-too-early.yaml",
     "item-outside-fan-out.yaml",
+    "longest-delay-too-short.yaml",
     "nested-expression.yaml",
     "override-adds-a-tool.yaml",
     "override-adds-an-approver.yaml",

@@ -9,6 +9,7 @@ use skein_core::{
 use super::{super::defaults, ignored};
 use crate::{
     code::Code,
+    common::refuse_short_longest,
     diagnostic::{Diagnostic, Sink},
     duration::Units,
     read::{Fields, Given, Spanned},
@@ -83,12 +84,8 @@ fn backoff(
         Some(Says::Growth(growth)) => (growth, initial),
         None => (defaults::DOUBLING, initial),
     };
-    if let (Some(first), Some(most)) = (&initial, most)
-        && most.value < first.value
-    {
-        let message = "the longest delay is shorter than the first";
-        let diagnostic = Diagnostic::new(Code::FieldsClash, &sink.source.clone(), most.span, message);
-        sink.push(diagnostic.also(first.span, "the first is this long"));
+    if let (Some(first), Some(most)) = (&initial, most) {
+        refuse_short_longest(first, most, sink);
     }
     let initial = initial.map_or(defaults::INITIAL_DELAY, |initial| initial.value);
     let max = most.map_or(defaults::MAX_DELAY.max(initial), |most| most.value);
