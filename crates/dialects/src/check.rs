@@ -15,13 +15,13 @@ use crate::{
     code::Code,
     detect::{Dialect, detect},
     diagnostic::{Diagnostic, Sink},
-    ioa, load,
+    extension, ioa, load,
     lowering::Lowered,
     places::Places,
     problem::Voice,
     project::Project,
     source::Source,
-    swdl, workspace,
+    swdl,
 };
 
 /// Everything there is to say about a source.
@@ -99,7 +99,7 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
         Dialect::Swdl => swdl::lower(detected.tree, sink, project),
     };
     if let Some(lowered) = &lowered {
-        workspace::check(dialect, lowered, sink);
+        extension::check(dialect, lowered, sink);
     }
     (Some(dialect), lowered)
 }

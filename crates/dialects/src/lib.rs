@@ -14,6 +14,7 @@ mod common;
 mod detect;
 mod diagnostic;
 mod duration;
+mod extension;
 mod ioa;
 mod load;
 mod lowering;
@@ -29,7 +30,6 @@ mod schedule;
 mod schema;
 mod source;
 mod swdl;
-mod workspace;
 mod xskein;
 pub mod yaml;
 

@@ -238,7 +238,8 @@ impl<'a> Origins<'a> {
     }
 }
 
-/// Whether an expression is about what the step is given, and not about whether or how often it runs.
+/// Whether an expression is about what the step is given, and not about whether it runs. What takes it back is given
+/// what it gave itself.
 fn is_given(site: &Site<'_>) -> bool {
     site.field != "when" && !site.field.starts_with("undo.")
 }

@@ -22,23 +22,13 @@ pub(super) fn check(steps: &[Step<'_>], sink: &mut Sink) {
     let known: Known<'_> = steps.iter().map(|step| (step.id.as_str(), step)).collect();
     for step in steps {
         warn_retry(step, sink);
-        match &step.does {
-            Does::Work(work) => {
-                check_inputs(step, &work.inputs, &known, sink);
-                warn_worker(step, work, sink);
-                warn_check(step, work, sink);
-            }
-            Does::Call { .. } => {
-                let why = "the steps of the other workflow have their own";
-                warn_ignored(step.field.value.get("x-skein"), OF_WORKER, why, sink);
-            }
+        if let Does::Work(work) = &step.does {
+            check_inputs(step, &work.inputs, &known, sink);
+            warn_worker(step, work, sink);
+            warn_check(step, work, sink);
         }
     }
 }
-
-/// Parts of `x-skein` that are about a worker.
-const OF_WORKER: &[&str] =
-    &["agents", "cache", "evidence", "network", "protect", "secrets", "test_commands", "workspace"];
 
 fn warn_ignored(node: Option<Node<'_>>, names: &[&str], why: &str, sink: &mut Sink) {
     for field in names.iter().filter_map(|name| node?.field(name)) {

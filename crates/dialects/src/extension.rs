@@ -1,8 +1,9 @@
-//! What `workspace` says about merging: that it can happen at all, and who settles a conflict.
+//! Our own blocks as parts of a workflow: what they say that its steps cannot use, whether there is anything to merge,
+//! and who settles a conflict.
 //!
 //! Owns what the blocks of a workflow and its steps mean together. What each says by itself is `xskein`'s.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use skein_core::{
     closest::did_you_mean,
@@ -14,7 +15,7 @@ use crate::{
     code::Code,
     detect::Dialect,
     diagnostic::{Diagnostic, Sink},
-    lowering::Lowered,
+    lowering::{Lowered, warn_ignored},
     problem::Voice,
     yaml::Node,
 };
@@ -22,20 +23,63 @@ use crate::{
 /// How a step is isolated that does not say.
 const SHARED: &str = "shared";
 
+/// Fields that are about whoever does the work.
+const OF_WORKER: &[&str] =
+    &["agents", "cache", "evidence", "network", "protect", "secrets", "test_commands", "workspace"];
+
 pub(crate) fn check(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
     let root = lowered.places.tree.root();
     let top = if dialect == Dialect::Ioa { root.get("spec") } else { Some(root) };
-    let whole = top.and_then(|node| block(dialect, node));
-    // What a call says about a workspace has been said to change nothing.
-    let called = calls(&lowered.workflow.scope);
-    let steps = lowered.places.steps().filter(|(id, _)| !called.contains(id));
-    let own: Vec<Node<'_>> = steps.filter_map(|(_, node)| block(dialect, node)).collect();
-
+    let whole = top.and_then(|node| block(dialect, node)).and_then(|block| block.get("workspace"));
+    let kinds = kinds(&lowered.workflow.scope);
+    let mut own = Vec::new();
+    for (id, node) in lowered.places.steps() {
+        let Some(block) = block(dialect, node) else { continue };
+        match kinds.get(id).and_then(|kind| idle(dialect, kind)) {
+            Some(why) => warn_ignored(block, OF_WORKER, &lowered.voice.in_words(why), sink),
+            None => own.extend(block.get("workspace")),
+        }
+    }
     let known: BTreeSet<&str> = lowered.places.steps().map(|(id, _)| id.as_str()).collect();
-    whole
-        .into_iter()
-        .chain(own.iter().copied())
-        .for_each(|block| check_conflict(block, &known, lowered.voice, sink));
+    let blocks = whole.into_iter().chain(own.iter().copied());
+    blocks.for_each(|block| check_conflict(block, &known, lowered.voice, sink));
+    check_merges(whole, &own, sink);
+}
+
+/// Why a step has no use for what is said about a worker, if it has none.
+fn idle(dialect: Dialect, kind: &Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Work(_) => None,
+        // What a stage says is said for each of its items.
+        Kind::Each(_) if dialect == Dialect::Swdl => None,
+        Kind::Gate(_) | Kind::Wait(_) => Some("this step only waits"),
+        Kind::Branch(_) => Some("this step only chooses"),
+        Kind::Parallel(_) | Kind::Each(_) | Kind::Loop(_) => Some("the steps inside have their own"),
+        Kind::Call(_) => Some("the steps of the other workflow have their own"),
+    }
+}
+
+/// Every step of a workflow by its name.
+fn kinds(scope: &Scope) -> BTreeMap<&StepId, &Kind> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![scope];
+    while let Some(scope) = todo.pop() {
+        for step in &scope.steps {
+            found.insert(&step.id, &step.kind);
+            todo.extend(step.kind.scopes().into_iter().map(|scope| &**scope));
+        }
+    }
+    found
+}
+
+fn block(dialect: Dialect, node: Node<'_>) -> Option<Node<'_>> {
+    match dialect {
+        Dialect::Aip15 => node.get("metadata")?.get("skein"),
+        Dialect::AgentCore | Dialect::Ioa | Dialect::Swdl => node.get("x-skein"),
+    }
+}
+
+fn check_merges(whole: Option<Node<'_>>, own: &[Node<'_>], sink: &mut Sink) {
     let outer = whole.and_then(isolation).unwrap_or(SHARED);
     if let Some(block) = whole {
         // It may be meant for the steps that have a worktree.
@@ -44,32 +88,12 @@ pub(crate) fn check(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
     }
     let merge = whole.and_then(|block| block.get("merge"));
     for block in own {
-        warn_unused(block, isolation(block).unwrap_or(outer) == SHARED, merge, sink);
+        warn_unused(*block, isolation(*block).unwrap_or(outer) == SHARED, merge, sink);
     }
-}
-
-fn block(dialect: Dialect, node: Node<'_>) -> Option<Node<'_>> {
-    let ours = match dialect {
-        Dialect::Aip15 => node.get("metadata")?.get("skein"),
-        Dialect::AgentCore | Dialect::Ioa | Dialect::Swdl => node.get("x-skein"),
-    };
-    ours?.get("workspace")
 }
 
 fn isolation(block: Node<'_>) -> Option<&str> {
     block.get("isolation")?.raw()
-}
-
-fn calls(scope: &Scope) -> BTreeSet<&StepId> {
-    let mut found = BTreeSet::new();
-    let mut todo = vec![scope];
-    while let Some(scope) = todo.pop() {
-        for step in &scope.steps {
-            found.extend(matches!(step.kind, Kind::Call(_)).then_some(&step.id));
-            todo.extend(step.kind.scopes().into_iter().map(|scope| &**scope));
-        }
-    }
-    found
 }
 
 /// The step that is asked to settle a conflict is one of this workflow.
