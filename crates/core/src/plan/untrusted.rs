@@ -18,25 +18,29 @@ use super::{
 };
 use crate::{
     expr::{Expr, Part, Read, Root},
+    ids::StepId,
     ir::{Kind, Schema, Step, Trigger, Work, Worker},
 };
 
 /// As many places as are worth pointing at for one step.
 const SHOWN: usize = 5;
 
+/// How fields begin that are about taking a step back.
+const UNDO: &str = "undo.";
+
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
-    let mut steps = survey.steps().filter(|(.., step)| has_secrets(step)).peekable();
-    if steps.peek().is_none() {
+    let mut holders = survey.steps().flat_map(|(scope, i, step)| holders(scope, i, step)).peekable();
+    if holders.peek().is_none() {
         return;
     }
     let mut origins = Origins { survey, callers: callers(survey), known: BTreeMap::new() };
-    for (scope, i, step) in steps {
-        let found = origins.taken_by(scope, i, step);
+    for holder in holders {
+        let found = origins.taken_by(&holder);
         if found.is_empty() {
             continue;
         }
-        let message = format!("`{}` has secrets and is given text from outside", step.id);
-        let at = survey.at(scope, i, "isolation.secrets");
+        let message = format!("`{}` has secrets and is given text from outside", holder.id);
+        let at = survey.at(holder.scope, holder.i, format!("{}isolation.secrets", holder.prefix));
         let hint = "let a script look at it first, declare it as a number, a boolean or one of some words, or take \
                     the secrets away";
         let problem = Problem::new(ProblemCode::UntrustedText, at, message).hint(hint);
@@ -49,8 +53,28 @@ pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
     }
 }
 
-fn has_secrets(step: &Step) -> bool {
-    matches!(&step.kind, Kind::Work(work) if !work.isolation.secrets.is_empty())
+/// Work that is given secrets.
+struct Holder<'a> {
+    scope: ScopeIx,
+    i: u32,
+    step: &'a Step,
+    /// Its own name, which an undo can have.
+    id: &'a StepId,
+    work: &'a Work,
+    /// What its fields begin with.
+    prefix: &'static str,
+}
+
+/// A step, and what takes it back where that is a step of its own: otherwise it is only given what the step was and gave.
+fn holders(scope: ScopeIx, i: u32, step: &Step) -> Vec<Holder<'_>> {
+    let own = match &step.kind {
+        Kind::Work(work) => Some((&step.id, &**work, "")),
+        _ => None,
+    };
+    let undo = step.undo.as_ref().filter(|undo| undo.id != step.id);
+    let undo = undo.map(|undo| (&undo.id, &undo.work, UNDO));
+    let all = own.into_iter().chain(undo).filter(|(_, work, _)| !work.isolation.secrets.is_empty());
+    all.map(|(id, work, prefix)| Holder { scope, i, step, id, work, prefix }).collect()
 }
 
 /// Every call of each workflow, by the number of its root.
@@ -103,27 +127,28 @@ struct Origins<'a> {
 
 impl<'a> Origins<'a> {
     /// All that a step is given from outside, and where that is written.
-    fn taken_by(&mut self, scope: ScopeIx, i: u32, step: &Step) -> Vec<(At, Origin)> {
+    fn taken_by(&mut self, holder: &Holder<'_>) -> Vec<(At, Origin)> {
         let mut found = Vec::new();
-        for site in sites_of(scope, i, step).iter().filter(|site| is_given(site)) {
+        let sites = sites_of(holder.scope, holder.i, holder.step);
+        for site in sites.iter().filter(|site| is_given(site, holder)) {
             for read in site.expr.reads() {
                 if let Some(origin) = self.of_read(site.spot, &read) {
                     found.push((references::at(self.survey, site, &read.at, read.span), origin));
                 }
             }
         }
-        let Kind::Work(work) = &step.kind else { return found };
-        found.extend(self.artifacts(scope, i, work));
+        found.extend(self.artifacts(holder));
         found
     }
 
-    fn artifacts(&mut self, scope: ScopeIx, i: u32, work: &Work) -> Vec<(At, Origin)> {
+    fn artifacts(&mut self, holder: &Holder<'_>) -> Vec<(At, Origin)> {
+        let Holder { scope, i, work, prefix, .. } = *holder;
         let spot = Spot { scope, step: Some(i), reach: Reach::Before };
         let mut found = Vec::new();
         for (n, taken) in work.takes.iter().enumerate() {
             let Ok(seen) = self.survey.see(spot, taken.from.as_str()) else { continue };
             if let Some(origin) = self.of_step(seen.scope, seen.step) {
-                found.push((self.survey.at(scope, i, format!("takes[{n}]")), origin));
+                found.push((self.survey.at(scope, i, format!("{prefix}takes[{n}]")), origin));
             }
         }
         found
@@ -238,10 +263,9 @@ impl<'a> Origins<'a> {
     }
 }
 
-/// Whether an expression is about what the step is given, and not about whether it runs. What takes it back is given
-/// what it gave itself.
-fn is_given(site: &Site<'_>) -> bool {
-    site.field != "when" && !site.field.starts_with("undo.")
+/// Whether an expression is about what this work is given, and not about whether it is done.
+fn is_given(site: &Site<'_>, holder: &Holder<'_>) -> bool {
+    site.field != "when" && site.field.starts_with(UNDO) == (holder.prefix == UNDO)
 }
 
 /// Whether what a path leads to is declared to be something that no words can be put into.
