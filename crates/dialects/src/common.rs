@@ -3,13 +3,14 @@
 use skein_core::{
     expr::Span,
     ir::{Capability, Kind, OnInterrupted, Retry, Worker},
+    limits,
     time::Millis,
 };
 
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
-    read::Spanned,
+    read::{Given, Spanned},
 };
 
 /// What happens to an attempt that the host died under, where the source says nothing: whatever may be done twice is;
@@ -41,6 +42,21 @@ pub(crate) fn id_like(text: &str) -> String {
         "" | "." | ".." => "workflow".to_owned(),
         id => id.to_owned(),
     }
+}
+
+/// A delay before another attempt, which the engine never makes longer than a day.
+pub(crate) fn delay(
+    given: Given<'_>,
+    length: Option<Spanned<Millis>>,
+    sink: &mut Sink,
+) -> Option<Spanned<Millis>> {
+    let length = length?;
+    if length.value.0 > limits::BACKOFF {
+        let message = format!("`{}` is at most {}", given.name, Millis(limits::BACKOFF));
+        sink.push(Diagnostic::new(Code::BadDuration, given.node.source(), given.node.mark(), message));
+        return None;
+    }
+    Some(length)
 }
 
 /// Refuses delays of which the longest is shorter than the first.

@@ -41,8 +41,8 @@ pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
         }
         let message = format!("`{}` has secrets and is given text from outside", holder.id);
         let at = survey.at(holder.scope, holder.i, format!("{}isolation.secrets", holder.prefix));
-        let hint = "let a script look at it first, declare it as a number, a boolean or one of some words, or take \
-                    the secrets away";
+        let hint = "let a script look at it first, declare it as a number, a boolean, one of some words or by a \
+                    pattern, or take the secrets away";
         let problem = Problem::new(ProblemCode::UntrustedText, at, message).hint(hint);
         problems.push(
             found
@@ -63,6 +63,13 @@ struct Holder<'a> {
     work: &'a Work,
     /// What its fields begin with.
     prefix: &'static str,
+}
+
+impl Holder<'_> {
+    /// Whether something is read of the step that this takes back: it could not be taken back without.
+    fn takes_back(&self, read: &Read<'_>) -> bool {
+        self.prefix == UNDO && matches!(read.root, Root::Step { id, .. } if id == self.step.id.as_str())
+    }
 }
 
 /// A step, and what takes it back where that is a step of its own: otherwise it is only given what the step was and gave.
@@ -131,8 +138,8 @@ impl<'a> Origins<'a> {
         let mut found = Vec::new();
         let sites = sites_of(holder.scope, holder.i, holder.step);
         for site in sites.iter().filter(|site| is_given(site, holder)) {
-            for read in site.expr.reads() {
-                if let Some(origin) = self.of_read(site.spot, &read) {
+            for read in site.expr.reads().iter().filter(|read| !holder.takes_back(read)) {
+                if let Some(origin) = self.of_read(site.spot, read) {
                     found.push((references::at(self.survey, site, &read.at, read.span), origin));
                 }
             }
@@ -281,5 +288,7 @@ fn is_no_text(schema: &Schema, path: &[String]) -> bool {
         Some(word) => harmless(word),
         None => false,
     };
-    typed || schema.contains_key("enum") || schema.contains_key("const")
+    let pattern = schema.get("pattern").and_then(Value::as_str);
+    let shaped = pattern.is_some_and(|pattern| pattern.starts_with('^') && pattern.ends_with('$'));
+    typed || shaped || schema.contains_key("enum") || schema.contains_key("const")
 }

@@ -1,14 +1,12 @@
 //! What workflows and steps alike say about how they are run: approval, risk, retry, schemas, metadata.
 
 use serde_json::{Map, Value};
-use skein_core::{
-    builder::{ApprovalClass, RetryPolicy, RiskLevel},
-    limits,
-};
+use skein_core::builder::{ApprovalClass, RetryPolicy, RiskLevel};
 
 use super::defaults::{ATTEMPTS, BACKOFFS, RISKS};
 use crate::{
     code::Code,
+    common::delay,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given},
     xskein::{Extra, Level, XSkein},
@@ -46,12 +44,13 @@ pub(super) fn retry(given: Given<'_>, sink: &mut Sink) -> Option<RetryPolicy> {
     let mut fields = Fields::of(given.node, "`retry`", sink)?;
     let max_attempts = fields.required("max_attempts", sink).and_then(|given| given.whole(ATTEMPTS, sink));
     let backoff = fields.required("backoff", sink).and_then(|given| given.one_of(BACKOFFS, sink));
-    let initial_ms = fields.optional("initial_ms").and_then(|given| given.millis(0, sink));
+    let initial_ms = fields.optional("initial_ms");
+    let initial_ms = initial_ms.and_then(|given| delay(given, given.millis(0, sink), sink));
     fields.finish(sink);
     Some(RetryPolicy {
         max_attempts: max_attempts?.value,
         backoff: backoff?.value,
-        initial_ms: initial_ms.map(|length| length.value.0.min(limits::BACKOFF)),
+        initial_ms: initial_ms.map(|length| length.value.0),
     })
 }
 

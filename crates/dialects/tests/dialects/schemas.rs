@@ -98,6 +98,7 @@ const IOA: &[&str] = &[
 const SWDL: &[&str] = &[
     "command-for-a-shell.yaml",
     "cycle.yaml",
+    "delay-of-days.yaml",
     "depends-on-itself.yaml",
     "duplicate-id.yaml",
     "expression-as-program.yaml",

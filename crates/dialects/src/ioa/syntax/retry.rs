@@ -8,9 +8,8 @@ use skein_core::{
 
 use super::{super::defaults, ignored};
 use crate::{
-    code::Code,
-    common::refuse_short_longest,
-    diagnostic::{Diagnostic, Sink},
+    common::{self, refuse_short_longest},
+    diagnostic::Sink,
     duration::Units,
     read::{Fields, Given, Spanned},
 };
@@ -63,13 +62,7 @@ fn read_backoff(given: Given<'_>, sink: &mut Sink) -> Option<Says> {
 
 fn delay(given: Option<Given<'_>>, sink: &mut Sink) -> Option<Spanned<Millis>> {
     let given = given?;
-    let length = given.duration(Units::UpToHours, sink)?;
-    if length.value.0 > limits::BACKOFF {
-        let message = format!("`{}` is at most {}", given.name, Millis(limits::BACKOFF));
-        sink.push(Diagnostic::new(Code::BadDuration, given.node.source(), given.node.mark(), message));
-        return None;
-    }
-    Some(length)
+    common::delay(given, given.duration(Units::UpToHours, sink), sink)
 }
 
 /// The default of the longest delay never shortens what is written out.

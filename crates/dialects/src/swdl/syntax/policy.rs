@@ -5,7 +5,7 @@ use skein_core::{limits, time::Millis};
 use super::{length, plains};
 use crate::{
     code::Code,
-    common::refuse_short_longest,
+    common::{self, refuse_short_longest},
     diagnostic::{Diagnostic, Sink},
     duration::Units,
     read::{Fields, Given, Spanned},
@@ -94,7 +94,10 @@ impl<'a> RetryDef<'a> {
         };
         let attempts = fields.optional("max_attempts");
         let errors = fields.optional("non_retryable_errors");
-        let delay = |given: Option<Given<'_>>, sink: &mut Sink| given?.duration(Units::UpToDays, sink);
+        let delay = |given: Option<Given<'_>>, sink: &mut Sink| {
+            let given = given?;
+            common::delay(given, given.duration(Units::UpToDays, sink), sink)
+        };
         let first = delay(fields.optional("initial_interval"), sink);
         let most = delay(fields.optional("max_interval"), sink);
         if let (Some(first), Some(most)) = (&first, &most) {
