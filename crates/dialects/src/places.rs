@@ -32,12 +32,14 @@ pub struct Places {
     parts: BTreeMap<String, (u32, Option<u32>)>,
     /// The steps in which the undo of others is written.
     undos: BTreeMap<StepId, StepId>,
+    /// Steps of which some fields are written in the step around them.
+    around: BTreeMap<StepId, StepId>,
 }
 
 impl Places {
     pub fn new(tree: Tree, workflow: Renames, step: Renames) -> Places {
-        let (steps, parts, undos) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Places { tree, workflow, step, steps, parts, undos }
+        let (steps, parts) = (BTreeMap::new(), BTreeMap::new());
+        Places { tree, workflow, step, steps, parts, undos: BTreeMap::new(), around: BTreeMap::new() }
     }
 
     /// Says where a step stands. The first place of a name is kept.
@@ -53,6 +55,16 @@ impl Places {
     /// Says that the undo of a step is a step of its own in the source.
     pub fn undo(&mut self, step: StepId, undo: StepId) {
         self.undos.insert(step, undo);
+    }
+
+    /// Says that fields of a step can stand in the one around it.
+    pub fn within(&mut self, step: StepId, around: StepId) {
+        self.around.insert(step, around);
+    }
+
+    /// Every step with where it is written.
+    pub fn steps(&self) -> impl Iterator<Item = (&StepId, Node<'_>)> {
+        self.steps.iter().map(|(id, (_, node))| (id, self.tree.node(*node)))
     }
 
     /// Where a step is written.
@@ -80,7 +92,15 @@ impl Places {
                 Found::Nothing => {}
             }
         }
-        nearest.unwrap_or_else(|| (node.source().clone(), head))
+        let around = || {
+            let step = self.around.get(step?)?;
+            let (_, node) = self.steps.get(step)?;
+            renamed(field, renames).iter().find_map(|path| match walk(self.tree.node(*node), path) {
+                Found::Whole(found) => Some((found.source().clone(), found.mark())),
+                Found::Part(_) | Found::Nothing => None,
+            })
+        };
+        nearest.or_else(around).unwrap_or_else(|| (node.source().clone(), head))
     }
 
     /// The step in which a field is written, and the field there.

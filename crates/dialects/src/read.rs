@@ -165,7 +165,7 @@ impl<'a> Fields<'a> {
                 (Some(hint), _) => diagnostic.hint(hint),
                 (None, Some(near)) => {
                     missing.map(|at| self.missing.remove(at));
-                    diagnostic.hint(format!("did you mean `{near}`?")).fix(field.key_span, near)
+                    diagnostic.hint(format!("did you mean `{near}`?")).fix_word(field.key_span, near)
                 }
                 (None, None) => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
             });
@@ -347,7 +347,7 @@ impl<'a> Given<'a> {
         let message = format!("`{}` cannot be `{}`", self.name, brief(raw));
         let diagnostic = self.error(Code::UnknownWord, message);
         sink.push(match closest(raw, names()) {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix(self.span(), near),
+            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix_word(self.span(), near),
             None => diagnostic.hint(format!("it is one of {}", listed())),
         });
         None
@@ -367,8 +367,14 @@ impl<'a> Given<'a> {
             Ok(length) => Some(Spanned::new(length, self.span())),
             Err(why) => {
                 let message = format!("`{}` is not a length of time: {why}", brief(text));
-                let hint = format!("write it such as `{}`; units are {}", units.example(), units.listed());
-                sink.push(self.error(Code::BadDuration, message).hint(hint));
+                let diagnostic = self.error(Code::BadDuration, message);
+                sink.push(match units.in_whole_numbers(text) {
+                    Some(meant) => diagnostic.hint(format!("write `{meant}`")).fix_word(self.span(), &meant),
+                    None => {
+                        let (example, known) = (units.example(), units.listed());
+                        diagnostic.hint(format!("write it such as `{example}`; units are {known}"))
+                    }
+                });
                 None
             }
         }

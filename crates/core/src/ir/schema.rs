@@ -74,10 +74,19 @@ impl Schema {
     /// Whether the value is what was declared.
     pub fn check(&self, value: &Value) -> Result<(), SchemaError> {
         let Some(validator) = self.validator()? else { return Ok(()) };
-        validator.validate(value).map_err(|error| SchemaError::Value {
-            at: error.instance_path().to_string(),
-            message: shortened(error.to_string()),
-        })
+        validator.validate(value).map_err(|error| wrong_value(&error))
+    }
+
+    /// All that is not as it was declared, as far as it is worth reading.
+    pub fn check_all(&self, value: &Value) -> Vec<SchemaError> {
+        const MOST: usize = 20;
+        match self.validator() {
+            Ok(None) => Vec::new(),
+            Ok(Some(validator)) => {
+                validator.iter_errors(value).take(MOST).map(|error| wrong_value(&error)).collect()
+            }
+            Err(error) => vec![error],
+        }
     }
 
     /// An object of nothing but defaults; null where none is declared.
@@ -98,6 +107,10 @@ impl Schema {
             }
         }
     }
+}
+
+fn wrong_value(error: &jsonschema::ValidationError<'_>) -> SchemaError {
+    SchemaError::Value { at: error.instance_path().to_string(), message: shortened(error.to_string()) }
 }
 
 /// The commonest mistake by far is a type that there is not.

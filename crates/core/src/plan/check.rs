@@ -14,6 +14,7 @@ use super::{
     problem::Problems,
     references, shape,
     survey::Survey,
+    untrusted,
 };
 use crate::ir::Workflow;
 
@@ -50,6 +51,7 @@ fn freeze(
     artifacts::check(&survey, problems);
     references::check(&survey, problems);
     advice::check(&survey, problems);
+    untrusted::check(&survey, problems);
     // Of something wrong, the number would be wrong.
     if !problems.has_errors() {
         cost::check(&survey, problems);

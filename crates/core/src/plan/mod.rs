@@ -25,6 +25,7 @@ mod shape;
 mod sites;
 mod survey;
 mod types;
+mod untrusted;
 
 pub use check::{Checked, check};
 pub use cost::{Starts, grouped};

@@ -135,10 +135,17 @@ impl<'a> SiteCheck<'a> {
             self.problems.push(problem.hint("wait for it directly, so that nobody removes the way to it"));
         }
         if self.site.required && may_fail_and_go_on(step) {
-            let message =
-                format!("if `{}` fails, this required input is missing and the step fails too", step.id);
+            let reader = self.survey.at_spot(self.site.spot, "").step;
+            let reader = reader.as_ref().map_or("this", StepId::as_str);
+            let message = format!(
+                "`{reader}` starts even if `{}` fails, and then fails for want of this required input",
+                step.id
+            );
+            let goes_on = self.survey.at(seen.scope, seen.step, "policy.effects");
             let problem = Problem::new(ProblemCode::InputMayBeMissing, self.at(read), message);
-            self.problems.push(problem.hint("make the input optional, or let the failure stop the run"));
+            let problem = problem.related(goes_on, "if it fails, the run goes on");
+            let hint = "make the input optional, or let the failure stop the run";
+            self.problems.push(problem.hint(hint));
         }
     }
 }

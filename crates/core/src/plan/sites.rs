@@ -34,6 +34,13 @@ pub(super) fn sites<'a>(survey: &Survey<'a>) -> Vec<Site<'a>> {
     sites.found
 }
 
+/// Those of one step.
+pub(super) fn sites_of(scope: ScopeIx, i: u32, step: &Step) -> Vec<Site<'_>> {
+    let mut sites = Sites { found: Vec::new(), spot: Spot { scope, step: Some(i), reach: Reach::Before } };
+    sites.step(step);
+    sites.found
+}
+
 struct Sites<'a> {
     found: Vec<Site<'a>>,
     spot: Spot,

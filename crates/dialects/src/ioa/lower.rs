@@ -36,11 +36,17 @@ use crate::{
 
 /// Where the plan's fields of a step stand.
 const STEP: Renames = &[
+    ("isolation.secrets", "x-skein.secrets"),
     ("id", "name"),
     ("after", "dependsOn"),
     ("instructions", "action"),
     ("message", "action"),
     ("shows[0]", "x-skein.input"),
+    // What a step is given that names nothing: the trigger, and what those before it gave.
+    ("inputs.trigger", "x-skein.input.trigger"),
+    ("inputs.trigger", "action"),
+    ("inputs.steps", "dependsOn"),
+    ("inputs.steps", "x-skein.input.steps"),
     ("inputs", "x-skein.input"),
     ("outputs", "x-skein.output"),
     ("policy.timeout", "timeout"),
@@ -52,6 +58,8 @@ const STEP: Renames = &[
 ];
 const WORKFLOW: Renames = &[
     ("timeout", "spec.timeout"),
+    // One that is missing is missing of the workflow, which has a name.
+    ("timeout", "metadata.name"),
     ("steps", "spec.steps"),
     ("undo", "spec.compensation"),
     ("triggers[0]", "spec.trigger"),

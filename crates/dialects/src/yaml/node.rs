@@ -171,6 +171,14 @@ impl<'a> Node<'a> {
         self.field(key).map(|field| field.value)
     }
 
+    /// What it would be as the one field of a mapping, written as it is written now: where it is in double quotes, its
+    /// key is, too, as JSON wants it.
+    pub fn under(self, key: &str) -> String {
+        let text = self.source().slice(self.span());
+        let quote = if text.starts_with('"') { "\"" } else { "" };
+        format!("{{{quote}{key}{quote}: {text}}}")
+    }
+
     /// In a few words, for messages: what it is.
     pub fn describe(self) -> String {
         match self.scalar() {

@@ -190,7 +190,7 @@ impl<'a> Stages<'_, 'a, '_> {
         let (source, span) = (given.node.source(), given.node.mark());
         let diagnostic = Diagnostic::new(Code::BadUndo, source, span, message);
         let hint = "write `halt`; a format that can undo steps is AIP-15";
-        self.expressions.lowering.push(diagnostic.hint(hint).fix(given.span(), "halt"));
+        self.expressions.lowering.push(diagnostic.hint(hint).fix_word(given.span(), "halt"));
     }
 }
 
