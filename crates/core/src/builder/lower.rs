@@ -116,7 +116,7 @@ impl<'a> Lower<'a> {
         let kept: Vec<&StepDefinition> =
             steps.iter().map(StepHandle::definition).filter(|step| is_forward(step)).collect();
         let nexts = self.nexts(&kept);
-        let lowered =
+        let lowered: Vec<_> =
             kept.iter().zip(nexts).filter_map(|(step, next)| self.step(step, next, depth)).collect();
         let start = start.and_then(|start| self.id(At::field("start"), start));
         let shape = Shape::Routed { start, cycles: self.allows_cycles() };
