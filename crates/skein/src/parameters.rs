@@ -29,8 +29,7 @@ fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
 
 /// Text stays text where text is declared; anything else is read as JSON.
 fn typed(name: &str, text: &str, schema: &Schema) -> Result<Value, String> {
-    let declared = schema.properties().find(|(known, _)| *known == name).map(|(_, property)| property);
-    let types = declared.and_then(|property| property.get("type"));
+    let types = schema.property(name).and_then(|property| property.get("type"));
     let names = |wanted: &str| match types {
         Some(Value::String(one)) => one == wanted,
         Some(Value::Array(several)) => several.iter().any(|one| one == wanted),
