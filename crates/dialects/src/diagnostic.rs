@@ -184,6 +184,11 @@ impl Sink {
         self.counts.get(&code).is_some_and(|count| *count >= KEPT)
     }
 
+    /// Whether nothing has been said.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     pub fn has_errors(&self) -> bool {
         self.errors
     }

@@ -37,8 +37,7 @@ fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
 /// Text stays text where text is declared; anything else is read as JSON. What is none is text, too: whether that fits is
 /// said together with everything else that does not.
 fn typed(name: &str, text: &str, schema: &Schema) -> Value {
-    let declared = schema.properties().find(|(known, _)| *known == name).map(|(_, property)| property);
-    let is_text = match declared.and_then(|property| property.get("type")) {
+    let is_text = match schema.property(name).and_then(|property| property.get("type")) {
         Some(Value::String(one)) => one == "string",
         Some(Value::Array(several)) => several.iter().any(|one| one == "string"),
         _ => false,

@@ -118,7 +118,7 @@ impl<'a> Lower<'a> {
         let kept: Vec<&StepDefinition> =
             steps.iter().map(StepHandle::definition).filter(|step| is_forward(step)).collect();
         let nexts = self.nexts(&kept);
-        let lowered =
+        let lowered: Vec<_> =
             kept.iter().zip(nexts).filter_map(|(step, next)| self.step(step, next, depth)).collect();
         let mut start = start.and_then(|start| self.id(At::field("start"), start));
         let asked: BTreeSet<&str> =

@@ -38,7 +38,7 @@ impl Definition {
         if let Some(object) = parameters.as_object_mut() {
             object.sort_keys();
         }
-        let hash = Hash::of_json(&(self.hash, &parameters));
+        let hash = Hash::of_json(&(self.hash(), &parameters));
         Ok(Plan { definition: self.clone(), parameters: Arc::new(parameters), hash })
     }
 }

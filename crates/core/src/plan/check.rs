@@ -40,8 +40,8 @@ fn freeze(
     called: &BTreeMap<String, Arc<Workflow>>,
     problems: &mut Problems,
 ) -> Option<Definition> {
-    let hash = frozen::hash(root, called, problems)?;
-    let definition = Definition::index(hash, root, called);
+    frozen::check_depth(root, called, problems)?;
+    let definition = Definition::index(root, called);
     let survey = Survey::of(&definition);
     shape::check(&survey, problems);
     order::check(&survey, problems);

@@ -12,6 +12,7 @@ mod check;
 mod contracts;
 mod cost;
 mod definition;
+mod depth;
 mod frozen;
 mod graph;
 mod hash;

@@ -122,7 +122,7 @@ fn a_frozen_definition_comes_back_with_the_same_hash() {
     let definition = with_calls();
     let json = serde_json::to_string(&definition.frozen()).unwrap();
     let back = Definition::from_frozen_json(&json).definition.unwrap();
-    assert_eq!(back.hash, definition.hash);
+    assert_eq!(back.hash(), definition.hash());
     assert_eq!(serde_json::to_string(&back.frozen()).unwrap(), json, "stable text");
     assert_eq!(back.workflows.len(), 3);
 }

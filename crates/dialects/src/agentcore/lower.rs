@@ -64,8 +64,7 @@ fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
     let steps = source.steps.as_ref()?;
     rules::check(steps, lowering.sink);
     let mut lower = Steps { lowering, timeout: source.timeout, skein: &source.skein };
-    let lowered = steps.iter().map(|step| lower.step(step)).collect();
-    let mut scope = Scope::new(Shape::Graph, lowered);
+    let mut scope = Scope::new(Shape::Graph, steps.iter().map(|step| lower.step(step)));
     scope.concurrency = source.concurrency;
     scope.timeout = source.timeout;
     rules::warn_shared(steps, &scope, lowering.sink);

@@ -1,6 +1,9 @@
 //! What the fields of AgentCore mean together: what is wrong between steps, what changes nothing, and what is unwise.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::LazyCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use skein_core::{ids::StepId, ir::Scope};
 
@@ -15,11 +18,14 @@ use crate::{
     yaml::Node,
 };
 
-type Known<'a> = BTreeMap<&'a str, &'a Step<'a>>;
+/// The steps by name, once a step asks for another.
+type Known<'a> =
+    LazyCell<BTreeMap<&'a str, &'a Step<'a>>, Box<dyn FnOnce() -> BTreeMap<&'a str, &'a Step<'a>> + 'a>>;
 
 /// Checks each step and what it has to do with others.
 pub(super) fn check(steps: &[Step<'_>], sink: &mut Sink) {
-    let known: Known<'_> = steps.iter().map(|step| (step.id.as_str(), step)).collect();
+    let known: Known<'_> =
+        LazyCell::new(Box::new(|| steps.iter().map(|step| (step.id.as_str(), step)).collect()));
     for step in steps {
         warn_retry(step, sink);
         if let Does::Work(work) = &step.does {
@@ -135,8 +141,12 @@ pub(super) fn warn_shared(steps: &[Step<'_>], scope: &Scope, sink: &mut Sink) {
     if sink.has_errors() {
         return;
     }
+    let pairs = overlap::shared_workspaces(scope, SHARED);
+    if pairs.is_empty() {
+        return;
+    }
     let heads: BTreeMap<&StepId, &Step<'_>> = steps.iter().map(|step| (&step.id, step)).collect();
-    for pair in overlap::shared_workspaces(scope, SHARED) {
+    for pair in pairs {
         let place = |id: &StepId| heads.get(id).map(|step| step.field.key_span).unwrap_or_default();
         let (first, second) = (pair.first, pair.second);
         let message = format!(

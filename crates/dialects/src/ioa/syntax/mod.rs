@@ -162,7 +162,7 @@ fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Step<'a>>> {
     refuse_twins(names(), "the step", sink);
     let mut steps: Vec<Step<'a>> = steps.into_iter().collect::<Option<_>>()?;
     // A name that is there twice has been reported, and the first counts.
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = std::collections::HashSet::new();
     steps.retain(|step| seen.insert(step.id.value.clone()));
     Some(steps)
 }
