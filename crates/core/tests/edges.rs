@@ -15,6 +15,11 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
         &["jsonschema"],
     ),
     (
+        "skein-host",
+        &["skein-core", "blake3", "rusqlite", "rustix", "serde", "serde_json", "thiserror"],
+        &["tempfile"],
+    ),
+    (
         "skein",
         &["skein-core", "skein-dialects", "anstyle", "clap", "clap_complete", "serde", "serde_json", "toml"],
         &[],

@@ -1,0 +1,1 @@
+//! Workspaces: where work happens, and how files go in and out without a name leading astray.
