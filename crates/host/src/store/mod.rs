@@ -25,7 +25,13 @@ pub struct NewRun {
     pub frozen: Arc<[u8]>,
     /// What the host must know to go on with it: workspace, roots, who started it. Not the store's to read.
     pub about: serde_json::Value,
-    pub head: Head,
+}
+
+impl NewRun {
+    /// The right of who makes it.
+    pub fn claim(&self) -> Claim {
+        Claim { run: self.run.clone(), epoch: 1 }
+    }
 }
 
 /// The right to append to a run. It ends when someone else claims the run, which the owner learns at its next append.
@@ -68,9 +74,11 @@ pub struct OpenRow {
 }
 
 /// One row for a run's journal, with what changes beside it in the same transaction.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Append {
     pub claim: Claim,
+    /// The run itself, with its first row: there is no run without one.
+    pub new: Option<Arc<NewRun>>,
     pub batch: Arc<Batch>,
     /// The head, where it changed.
     pub head: Option<Head>,
@@ -186,11 +194,8 @@ pub type Notify = Arc<dyn Fn(Notice) + Send + Sync>;
 
 /// Keeps runs. Every method may be called from any thread.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// A new run, owned here, with an empty journal.
-    fn create(&self, new: &NewRun) -> Result<Claim, StoreError>;
-
-    /// Takes a run that nobody who lives has.
-    fn claim(&self, run: &RunId) -> Result<Claim, ClaimError>;
+    /// Takes runs that nobody who lives has, all together.
+    fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError>;
 
     /// Lets a run go. A claim that is over is let go of already.
     fn release(&self, claim: &Claim) -> Result<(), StoreError>;
@@ -212,8 +217,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Says something to a run, and wakes its owner.
     fn send(&self, run: &RunId, body: &[u8]) -> Result<LetterId, StoreError>;
 
-    /// Letters to a run that are not answered, oldest first.
-    fn letters(&self, run: &RunId) -> Result<Vec<Letter>, StoreError>;
+    /// Letters to runs that are owned here and have no answer, oldest first.
+    fn letters(&self) -> Result<Vec<Letter>, StoreError>;
 
     /// Answers a letter that led to nothing that is appended.
     fn answer(&self, letter: LetterId, answer: &[u8]) -> Result<(), StoreError>;

@@ -1,0 +1,395 @@
+//! The loop: waits for something to be said, lets each run that it concerns decide, and does what they then want.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError},
+    },
+    time::Duration,
+};
+
+use skein_core::{
+    engine::{Action, Event, Input, Record, RunPhase},
+    ids::RunId,
+    time::{Millis, Time},
+};
+
+use super::{Answer, Capacity, Key, Said, Told, Watcher, letter, owned::Asker, owned::Owned};
+use crate::{
+    clock::Clock,
+    hands::{Finish, Hands, Published},
+    store::{Append, AppendError, Notice, Store},
+};
+
+/// So much is heard before anything is done about it, so that one busy run does not keep the others waiting.
+const HEARD_AT_ONCE: usize = 4_096;
+/// With a deadline ahead, the clock is looked at this often: it may have been set, or the machine may have slept.
+const LOOK: Duration = Duration::from_secs(10);
+/// How soon an append for which there was no space is tried again.
+const NO_SPACE: Millis = Millis::seconds(1);
+
+#[derive(Debug)]
+enum Go {
+    On,
+    /// The journal is broken, or nobody wants anything more.
+    Stop,
+}
+
+pub(super) struct Loop {
+    pub store: Arc<dyn Store>,
+    pub hands: Box<dyn Hands>,
+    clock: Clock,
+    watcher: Watcher,
+    to: Sender<Said>,
+    runs: BTreeMap<Key, Owned>,
+    by_id: BTreeMap<RunId, Key>,
+    keys: u64,
+    wakes: BTreeSet<(Time, Key)>,
+    /// Runs about which something was said in this turn.
+    touched: BTreeSet<Key>,
+    /// Runs that could do more with more workers, in turn.
+    hungry: VecDeque<Key>,
+    capacity: u32,
+    busy: u32,
+}
+
+impl Loop {
+    pub fn new(
+        store: Arc<dyn Store>,
+        hands: Box<dyn Hands>,
+        clock: Clock,
+        capacity: Capacity,
+        watcher: Watcher,
+        to: Sender<Said>,
+    ) -> Loop {
+        Loop {
+            store,
+            hands,
+            clock,
+            watcher,
+            to,
+            runs: BTreeMap::new(),
+            by_id: BTreeMap::new(),
+            keys: 0,
+            wakes: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            hungry: VecDeque::new(),
+            capacity: capacity.workers,
+            busy: 0,
+        }
+    }
+
+    pub fn run(mut self, inbox: &Receiver<Said>) {
+        while let Go::On = self.turn(inbox) {}
+    }
+
+    fn turn(&mut self, inbox: &Receiver<Said>) -> Go {
+        match self.wait(inbox) {
+            Ok(said) => {
+                if let Go::Stop = self.hear(said) {
+                    return Go::Stop;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Go::Stop,
+        }
+        for _ in 0..HEARD_AT_ONCE {
+            match inbox.try_recv() {
+                Ok(said) => {
+                    if let Go::Stop = self.hear(said) {
+                        return Go::Stop;
+                    }
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        self.wake();
+        while let Some(key) = self.touched.pop_first() {
+            self.pump(key);
+        }
+        self.feed();
+        Go::On
+    }
+
+    fn wait(&self, inbox: &Receiver<Said>) -> Result<Said, RecvTimeoutError> {
+        if !self.touched.is_empty() {
+            return inbox.recv_timeout(Duration::ZERO);
+        }
+        let Some((next, _)) = self.wakes.first() else {
+            return inbox.recv().map_err(|_| RecvTimeoutError::Disconnected);
+        };
+        let left = Duration::from_millis(next.since(self.clock.now()).0);
+        inbox.recv_timeout(left.min(LOOK))
+    }
+
+    fn hear(&mut self, said: Said) -> Go {
+        match said {
+            Said::Begin(begin) => self.begin(*begin),
+            Said::Resume { runs, reply } => {
+                let _ = reply.send(self.resume(&runs));
+            }
+            Said::Input { run, input, reply } => {
+                // Of a run that is not owned here the reply is dropped, which says so.
+                if let Some(key) = self.by_id.get(&run).copied() {
+                    self.say(key, input, Some(Asker::Here(reply)));
+                }
+            }
+            Said::Leave { run, reply } => {
+                if let Some(key) = self.by_id.get(&run).copied() {
+                    self.leave(key);
+                }
+                let _ = reply.send(());
+            }
+            Said::Appended { key, result } => return self.appended(key, result),
+            Said::Finished { key, attempt, report } => {
+                if let Some(owned) = self.runs.get_mut(&key) {
+                    owned.busy = owned.busy.saturating_sub(1);
+                    self.busy = self.busy.saturating_sub(1);
+                    self.say(key, Input::Finished { attempt, report }, None);
+                }
+            }
+            Said::Published { key, item, failed } => self.say(key, Input::Published { item, failed }, None),
+            Said::Notice(Notice::Mail) => self.read_letters(),
+            Said::Notice(Notice::Lost(run)) => {
+                if let Some(key) = self.by_id.get(&run).copied() {
+                    self.lose(key);
+                }
+            }
+            Said::Stop => return Go::Stop,
+        }
+        Go::On
+    }
+
+    fn say(&mut self, key: Key, input: Input, asker: Option<Asker>) {
+        if let Some(owned) = self.runs.get_mut(&key) {
+            owned.queue(input, asker);
+            self.touched.insert(key);
+        }
+    }
+
+    pub fn own(&mut self, owned: Owned) {
+        self.keys += 1;
+        let key = Key(self.keys);
+        self.by_id.insert(owned.run().clone(), key);
+        self.runs.insert(key, owned);
+        self.touched.insert(key);
+    }
+
+    /// Runs whose deadline has come are told so.
+    fn wake(&mut self) {
+        if self.wakes.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        while let Some((at, key)) = self.wakes.first().copied() {
+            if at > now {
+                break;
+            }
+            self.wakes.pop_first();
+            let Some(owned) = self.runs.get_mut(&key) else { continue };
+            owned.wake = None;
+            match owned.appending.clone() {
+                Some(append) => self.append(key, append),
+                None => self.say(key, Input::Wake, None),
+            }
+        }
+    }
+
+    /// Lets a run decide what was said to it, and does what it wants until nothing is left to do.
+    fn pump(&mut self, key: Key) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        if owned.appending.is_none() && owned.is_queued() {
+            // Where others wait for workers this one waits its turn.
+            let grant = if self.hungry.is_empty() { self.capacity.saturating_sub(self.busy) } else { 0 };
+            self.decide(key, grant);
+        }
+    }
+
+    fn decide(&mut self, key: Key, grant: u32) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        let append = owned.decide(self.clock.now(), grant);
+        if owned.driver.state().wants_workers() && !std::mem::replace(&mut owned.hungry, true) {
+            self.hungry.push_back(key);
+        }
+        match append {
+            Some(append) => self.decided(key, append),
+            None => self.done(key),
+        }
+    }
+
+    /// A row has been decided: its workers are taken, and it is handed to the store.
+    fn decided(&mut self, key: Key, append: Append) {
+        let starts = |record: &&Record| matches!(record.event, Event::AttemptStarted { .. });
+        let count = u32::try_from(append.batch.records.iter().filter(starts).count()).unwrap_or(u32::MAX);
+        if let Some(owned) = self.runs.get_mut(&key) {
+            owned.busy += count;
+        }
+        self.busy += count;
+        self.append(key, append);
+    }
+
+    fn append(&self, key: Key, append: Append) {
+        let to = self.to.clone();
+        let done = move |result| {
+            let _ = to.send(Said::Appended { key, result });
+        };
+        self.store.append(append, Box::new(done));
+    }
+
+    fn appended(&mut self, key: Key, result: Result<(), AppendError>) -> Go {
+        let Some(owned) = self.runs.get_mut(&key) else { return Go::On };
+        match result {
+            Ok(()) => {
+                let append = owned.appending.take();
+                owned.driver.appended();
+                if let Some(append) = append {
+                    (self.watcher)(Told::Row { running: owned.running(), batch: &append.batch });
+                }
+                self.done(key);
+                self.touched.insert(key);
+            }
+            Err(AppendError::NoSpace) => {
+                (self.watcher)(Told::NoSpace { run: owned.run() });
+                let at = self.clock.now().after(NO_SPACE);
+                self.wake_at(key, Some(at));
+            }
+            Err(AppendError::Lost) => self.lose(key),
+            Err(AppendError::Broken(why)) => {
+                (self.watcher)(Told::Broken { why: &why });
+                return Go::Stop;
+            }
+        }
+        Go::On
+    }
+
+    /// Answers go out, what is wanted is done, and a run that wants nothing more is let go.
+    fn done(&mut self, key: Key) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        while let Some((asker, result)) = owned.poll_answer() {
+            match asker {
+                Asker::Here(reply) => {
+                    let _ = reply.send(result);
+                }
+                Asker::Letter(letter) => {
+                    // The letter stays, and is answered when it is seen again.
+                    let _ = self.store.answer(letter, &Answer::from(&result).bytes());
+                }
+            }
+        }
+        while let Some(action) = self.runs.get_mut(&key).and_then(|owned| owned.driver.poll_action()) {
+            self.act(key, action);
+        }
+        let Some(owned) = self.runs.get(&key) else { return };
+        let idle = owned.driver.is_idle() && !owned.is_queued();
+        match owned.driver.state().phase {
+            RunPhase::Closed if idle => self.close(key),
+            RunPhase::Quarantined if idle => self.set_aside(key),
+            _ => {}
+        }
+    }
+
+    fn act(&mut self, key: Key, action: Action) {
+        let Some(owned) = self.runs.get(&key) else { return };
+        match action {
+            Action::Start(attempt, task) => {
+                let finish = Finish::new(self.to.clone(), key, attempt);
+                self.hands.start(owned.running(), attempt, &task, finish);
+            }
+            Action::Stop(attempt) => self.hands.stop(owned.run(), attempt),
+            Action::Publish(item) => {
+                let published = Published::new(self.to.clone(), key, item);
+                self.hands.publish(owned.running(), item, published);
+            }
+            Action::Wake(at) => self.wake_at(key, at),
+        }
+    }
+
+    fn wake_at(&mut self, key: Key, at: Option<Time>) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        if let Some(before) = owned.wake.take() {
+            self.wakes.remove(&(before, key));
+        }
+        owned.wake = at;
+        self.wakes.extend(at.map(|at| (at, key)));
+    }
+
+    /// Workers that are free go to runs that want them, one run after the other.
+    fn feed(&mut self) {
+        for _ in 0..self.hungry.len() {
+            let free = self.capacity.saturating_sub(self.busy);
+            if free == 0 {
+                return;
+            }
+            let Some(key) = self.hungry.pop_front() else { return };
+            let Some(owned) = self.runs.get_mut(&key) else { continue };
+            if owned.appending.is_some() {
+                self.hungry.push_back(key);
+                continue;
+            }
+            owned.hungry = false;
+            if owned.driver.state().wants_workers() {
+                owned.queue(Input::Capacity, None);
+                self.decide(key, free);
+            }
+        }
+    }
+
+    fn read_letters(&mut self) {
+        // What cannot be read now is looked for again at the next notice.
+        let Ok(letters) = self.store.letters() else { return };
+        for received in letters {
+            let Some(key) = self.by_id.get(&received.run).copied() else { continue };
+            if self.runs.get(&key).is_some_and(|owned| owned.has_letter(received.id)) {
+                continue;
+            }
+            match letter::read(&received.body) {
+                Ok(input) => self.say(key, input, Some(Asker::Letter(received.id))),
+                Err(why) => {
+                    let _ = self.store.answer(received.id, &Answer::Unreadable(why).bytes());
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, key: Key) {
+        if let Some(owned) = self.drop_run(key) {
+            // Whoever cannot let go of a run that is over holds nothing.
+            let _ = self.store.release(&owned.claim);
+            (self.watcher)(Told::Closed { run: owned.run() });
+        }
+    }
+
+    fn set_aside(&mut self, key: Key) {
+        if let Some(owned) = self.drop_run(key) {
+            let why = owned.driver.state().quarantine.clone().unwrap_or_default();
+            let _ = self.store.quarantine(owned.run(), &why);
+            (self.watcher)(Told::SetAside { run: owned.run(), why: &why });
+        }
+    }
+
+    fn lose(&mut self, key: Key) {
+        if let Some(owned) = self.drop_run(key) {
+            (self.watcher)(Told::Lost { run: owned.run() });
+        }
+    }
+
+    fn leave(&mut self, key: Key) {
+        if let Some(owned) = self.drop_run(key) {
+            let _ = self.store.release(&owned.claim);
+        }
+    }
+
+    /// Nothing of the run goes on here.
+    fn drop_run(&mut self, key: Key) -> Option<Owned> {
+        self.wake_at(key, None);
+        let owned = self.runs.remove(&key)?;
+        self.by_id.remove(owned.run());
+        self.busy = self.busy.saturating_sub(owned.busy);
+        for attempt in owned.driver.state().in_flight() {
+            self.hands.stop(owned.run(), *attempt);
+        }
+        self.hands.forget(owned.run());
+        Some(owned)
+    }
+}
