@@ -7,6 +7,8 @@
 pub mod clock;
 pub mod hands;
 pub mod host;
+pub mod redact;
+pub mod secret;
 pub mod store;
 pub mod worker;
 pub mod workspace;

@@ -1,5 +1,14 @@
 //! Workspaces: where work happens, and how files go in and out without a name leading astray.
+//!
+//! Owns the folders of runs and everything that is copied between them. Refuses to know processes and journals. Read
+//! [`root`] first: every name goes through it.
 
+mod artifact;
+mod grant;
 pub mod root;
+mod run_dir;
 
+pub use artifact::{ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile};
+pub use grant::{GrantError, Grants};
 pub use root::Root;
+pub use run_dir::{AttemptDir, RunDir};

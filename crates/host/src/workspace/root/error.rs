@@ -47,6 +47,10 @@ pub enum Why {
     TooDeep { max: usize },
     #[error("it changed each time while it was being copied; let the work end before its output is taken")]
     Changing,
+    #[error("its name is not UTF-8")]
+    NotText,
+    #[error("it is one of {0}'s own files, which decide what that program does")]
+    Control(&'static str),
     #[error("it is there already")]
     Exists,
     #[error("there is no space left on the disk")]

@@ -76,6 +76,12 @@ impl Root {
         Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
     }
 
+    /// A name without what changes nothing: empty for the folder itself.
+    pub fn normal(&self, name: impl AsRef<Path>) -> Result<PathBuf> {
+        let parsed = self.parse(name.as_ref())?;
+        Ok(parsed.parts().iter().collect())
+    }
+
     /// A folder beneath. No part of the name may be a link.
     pub fn folder(&self, name: impl AsRef<Path>) -> Result<Root> {
         let parsed = self.parse(name.as_ref())?;

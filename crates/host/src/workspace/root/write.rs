@@ -30,13 +30,20 @@ pub struct Pending {
 
 impl Pending {
     /// Puts the file in its place, over what was there. It lasts when this returns.
-    pub fn place(mut self) -> Result<()> {
+    pub fn place(self) -> Result<()> {
+        let folder = self.folder.clone();
+        self.place_among_others()?;
+        folder.sync()
+    }
+
+    /// The same for one of many: it lasts when its folder is synced.
+    pub fn place_among_others(mut self) -> Result<()> {
         let leaf = Path::new(&self.leaf);
         self.file.sync_all().map_err(|error| self.folder.error(leaf, error))?;
         renameat(&self.folder, &self.temporary, &self.folder, &self.leaf)
             .map_err(|errno| self.folder.error(leaf, errno))?;
         self.placed = true;
-        self.folder.sync()
+        Ok(())
     }
 }
 

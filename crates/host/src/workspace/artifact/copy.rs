@@ -1,0 +1,83 @@
+//! Copying files: hashed on the way, whole or not at all, and not while someone writes them.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    path::Path,
+};
+
+use skein_core::plan::Hash;
+
+use super::KeptFile;
+use crate::workspace::{
+    Root,
+    root::{Mark, PathError, Why},
+};
+
+/// How often a file that changes is copied.
+const TRIES: u32 = 4;
+const BUFFER: usize = 128 * 1024;
+
+/// A source, and how much of it may be copied.
+pub(super) struct Source<'a> {
+    pub root: &'a Root,
+    pub name: &'a Path,
+    pub max: u64,
+}
+
+/// Copies a file into a folder. It lasts when that folder is synced. `path` is what the result is called.
+pub(super) fn copy(from: &Source<'_>, to: &Root, leaf: &Path, path: String) -> Result<KeptFile, PathError> {
+    let failed = |why: Why| PathError::new(from.root.path(), from.name, why);
+    for _ in 0..TRIES {
+        let (mut file, before) = from.root.file(from.name)?;
+        if before.size > from.max {
+            return Err(failed(Why::TooLarge { size: before.size, max: from.max }));
+        }
+        let mut pending = to.create(leaf, before.executable)?;
+        // One byte more than it should have shows that it grows.
+        let (bytes, hash) = match pour(&mut file, &mut pending, before.size + 1) {
+            Ok(done) => done,
+            Err(Pour::Read(error)) => return Err(failed(error.into())),
+            Err(Pour::Write(error)) => return Err(PathError::new(to.path(), leaf, error)),
+        };
+        let after = Mark::now(&file).map_err(|error| failed(error.into()))?;
+        if before == after && bytes == before.size {
+            pending.place_among_others()?;
+            return Ok(KeptFile { path, bytes, hash, executable: before.executable });
+        }
+    }
+    Err(failed(Why::Changing))
+}
+
+/// Whether a folder has exactly this file already.
+pub(super) fn has(root: &Root, leaf: &Path, wanted: &KeptFile) -> bool {
+    let Ok((mut file, mark)) = root.file(leaf) else { return false };
+    mark.size == wanted.bytes
+        && mark.executable == wanted.executable
+        && matches!(pour(&mut file, &mut io::sink(), wanted.bytes + 1), Ok((_, hash)) if hash == wanted.hash)
+}
+
+/// Which side failed.
+enum Pour {
+    Read(io::Error),
+    Write(io::Error),
+}
+
+fn pour(from: &mut File, to: &mut impl Write, most: u64) -> Result<(u64, Hash), Pour> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; BUFFER];
+    let mut bytes = 0;
+    while bytes < most {
+        let want = usize::try_from(most - bytes).unwrap_or(BUFFER).min(BUFFER);
+        let count = match from.read(&mut buffer[..want]) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Pour::Read(error)),
+        };
+        hasher.update(&buffer[..count]);
+        to.write_all(&buffer[..count]).map_err(Pour::Write)?;
+        bytes += count as u64;
+    }
+    Ok((bytes, Hash(*hasher.finalize().as_bytes())))
+}

@@ -1,0 +1,88 @@
+//! Putting: what was kept of one attempt, into the workspace of another or into a context.
+
+use std::path::{Path, PathBuf};
+
+use skein_core::{engine::AttemptId, ids::ArtifactName};
+
+use super::{
+    ArtifactError, KeptArtifact, KeptFile,
+    copy::{Source, copy, has},
+    keep::FILES,
+};
+use crate::workspace::{
+    Root, RunDir,
+    root::{PathError, Why},
+};
+
+/// Folders that decide what a program does. An artifact is data, and never becomes one of these.
+const CONTROL: [(&str, &str); 5] = [
+    (".git", "Git"),
+    (".skein", "Skein"),
+    (".claude", "Claude Code"),
+    (".codex", "Codex"),
+    (".opencode", "OpenCode"),
+];
+
+impl RunDir {
+    /// Copies an artifact into a folder of this name, beside what is there; a file of the same path is replaced. An
+    /// artifact that is missing, or was never given, is an empty folder. Gives the paths that it put there.
+    pub fn put(
+        &self,
+        from: Option<(AttemptId, &KeptArtifact)>,
+        to: &Root,
+        name: &ArtifactName,
+    ) -> Result<Vec<PathBuf>, ArtifactError> {
+        let top = Path::new(name.as_str());
+        if let Some((_, of)) = CONTROL.iter().find(|(own, _)| name.as_str().eq_ignore_ascii_case(own)) {
+            return Err(PathError::new(to.path(), top, Why::Control(of)).into());
+        }
+        let folder = to.make_folders(top, false)?;
+        let Some((attempt, artifact)) = from else { return Ok(Vec::new()) };
+        let of = |error| ArtifactError::Of { name: artifact.name.clone(), error };
+        let kept = self.kept_files(attempt, artifact)?;
+        for path in &artifact.folders {
+            folder.make_folders(path, false).map_err(of)?;
+        }
+        place(&kept, &artifact.files, &folder).map_err(of)?;
+        Ok(artifact.files.iter().map(|file| top.join(&file.path)).collect())
+    }
+
+    /// The copies of the files of an artifact.
+    fn kept_files(&self, attempt: AttemptId, artifact: &KeptArtifact) -> Result<Root, ArtifactError> {
+        let gone = |why: &str| ArtifactError::Damaged { attempt: attempt.to_string(), why: why.to_owned() };
+        let root = self.find_artifacts(attempt)?.ok_or_else(|| gone("it is not there any more"))?;
+        Ok(root.folder(Path::new(FILES).join(artifact.name.as_str()))?)
+    }
+}
+
+/// Copies files, those of one folder after another. What is the same already is left alone, so that nobody who looks
+/// at times thinks that it is new.
+fn place(kept: &Root, files: &[KeptFile], to: &Root) -> Result<(), PathError> {
+    let mut current: Option<(PathBuf, Root)> = None;
+    for file in files {
+        let path = Path::new(&file.path);
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if current.as_ref().is_none_or(|(open, _)| open != parent) {
+            if let Some((_, done)) = current.take() {
+                done.sync()?;
+            }
+            let folder = if parent.as_os_str().is_empty() { to.clone() } else { to.folder(parent)? };
+            current = Some((parent.to_owned(), folder));
+        }
+        let Some((_, folder)) = &current else { continue };
+        let leaf = Path::new(path.file_name().unwrap_or_default());
+        if has(folder, leaf, file) {
+            continue;
+        }
+        let source = Source { root: kept, name: path, max: file.bytes };
+        let copied = copy(&source, folder, leaf, file.path.clone())?;
+        if copied.hash != file.hash {
+            let error = std::io::Error::other("it is not what was kept: the disk or someone changed it");
+            return Err(PathError::new(kept.path(), path, error));
+        }
+    }
+    match current {
+        Some((_, last)) => last.sync(),
+        None => Ok(()),
+    }
+}
