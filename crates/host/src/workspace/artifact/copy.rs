@@ -18,11 +18,12 @@ use crate::workspace::{
 const TRIES: u32 = 4;
 const BUFFER: usize = 128 * 1024;
 
-/// A source, and how much of it may be copied.
+/// A source, how much of it may be copied, and what it must be.
 pub(super) struct Source<'a> {
     pub root: &'a Root,
     pub name: &'a Path,
     pub max: u64,
+    pub hash: Option<Hash>,
 }
 
 /// Copies a file into a folder. It lasts when that folder is synced. `path` is what the result is called.
@@ -42,6 +43,10 @@ pub(super) fn copy(from: &Source<'_>, to: &Root, leaf: &Path, path: String) -> R
         };
         let after = Mark::now(&file).map_err(|error| failed(error.into()))?;
         if before == after && bytes == before.size {
+            if from.hash.is_some_and(|wanted| wanted != hash) {
+                let why = "it is not what was kept: the disk or someone changed it";
+                return Err(failed(Why::Io(io::Error::other(why))));
+            }
             pending.place_among_others()?;
             return Ok(KeptFile { path, bytes, hash, executable: before.executable });
         }

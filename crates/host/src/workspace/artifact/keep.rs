@@ -173,7 +173,7 @@ impl Keeper<'_> {
     fn file(&mut self, from: &Root, name: &Path, to: &Root, path: &Path) -> Result<(), PathError> {
         self.count(from, name)?;
         let most = self.limits.artifact_bytes.min(self.limits.run_bytes);
-        let source = Source { root: from, name, max: most.saturating_sub(self.artifact.bytes) };
+        let source = Source { root: from, name, max: most.saturating_sub(self.artifact.bytes), hash: None };
         let leaf = PathBuf::from(path.file_name().unwrap_or_default());
         let kept = copy(&source, to, &leaf, text(from, path)?.to_owned());
         let file = kept.map_err(|error| match error.why {
