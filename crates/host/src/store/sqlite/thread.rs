@@ -1,0 +1,24 @@
+//! A thread of the store, ended with it.
+
+use std::{
+    io,
+    thread::{self, Builder, JoinHandle},
+};
+
+#[derive(Debug)]
+pub struct Thread(Option<JoinHandle<()>>);
+
+impl Thread {
+    pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
+        Ok(Thread(Some(Builder::new().name(name.into()).spawn(run)?)))
+    }
+
+    /// Waits for its end, once it has been told to. A thread that drops the store itself does not wait for itself.
+    pub fn end(&mut self) {
+        if let Some(handle) = self.0.take()
+            && handle.thread().id() != thread::current().id()
+        {
+            let _ = handle.join();
+        }
+    }
+}
