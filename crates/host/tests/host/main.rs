@@ -1,0 +1,3 @@
+//! The tests of the host, in one binary.
+
+mod store;
