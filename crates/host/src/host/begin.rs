@@ -1,29 +1,32 @@
 //! Begin and resume: how runs come to be owned here.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use skein_core::{
-    engine::{Driver, Input},
+    engine::{Driver, Input, RunState},
     ids::RunId,
-    plan::{Definition, Plan},
+    plan::{Definition, Hash, Plan},
 };
 
-use super::{Begin, ResumeError, owned::Owned, turn::Loop};
+use super::{
+    Begin, ResumeError,
+    owned::{Owned, head},
+    turn::Loop,
+};
 use crate::store::{Claim, NewRun, StoreError};
 
 impl Loop {
-    pub(super) fn begin(&mut self, begin: Begin) {
-        let Begin { plan, start, about } = begin;
-        let frozen = serde_json::to_vec(&plan.definition.frozen()).expect("a definition serialises to JSON");
-        let new = Arc::new(NewRun {
-            run: start.run.clone(),
-            definition: plan.definition.hash,
-            frozen: frozen.into(),
-            about: about.clone(),
-        });
-        let mut owned = Owned::new(new.claim(), Driver::new(plan), Arc::new(about), Some(new));
-        owned.queue(Input::Start(Box::new(start)), None);
-        self.own(owned);
+    pub(super) fn begin(&mut self, begin: Vec<Begin>) -> Result<(), StoreError> {
+        // Runs of one definition share its stored form.
+        let mut frozen: BTreeMap<Hash, Arc<[u8]>> = BTreeMap::new();
+        let new: Vec<NewRun> = begin.iter().map(|begin| new_run(begin, &mut frozen)).collect();
+        let claims = self.store.create(&new)?;
+        for (Begin { plan, start, about }, claim) in begin.into_iter().zip(claims) {
+            let mut owned = Owned::new(claim, Driver::new(plan), Arc::new(about));
+            owned.queue(Input::Start(Box::new(start)), None);
+            self.own(owned);
+        }
+        Ok(())
     }
 
     pub(super) fn resume(&mut self, runs: &[RunId]) -> Vec<Result<(), ResumeError>> {
@@ -69,7 +72,19 @@ impl Loop {
             return Err(StoreError::Damaged(format!("the journal of `{run}` cannot be read: {error}")));
         }
         driver.recalled();
-        Ok(Owned::new(claim.clone(), driver, Arc::new(row.about), None))
+        Ok(Owned::new(claim.clone(), driver, Arc::new(row.about)))
+    }
+}
+
+fn new_run(begin: &Begin, frozen: &mut BTreeMap<Hash, Arc<[u8]>>) -> NewRun {
+    let definition = &begin.plan.definition;
+    let write = || serde_json::to_vec(&definition.frozen()).expect("a definition serialises to JSON").into();
+    NewRun {
+        run: begin.start.run.clone(),
+        definition: definition.hash,
+        frozen: frozen.entry(definition.hash).or_insert_with(write).clone(),
+        about: begin.about.clone(),
+        head: head(&begin.plan, &RunState::new()),
     }
 }
 

@@ -39,7 +39,10 @@ pub struct Key(u64);
 /// Everything that can be said to the loop.
 #[derive(Debug)]
 pub(crate) enum Said {
-    Begin(Box<Begin>),
+    Begin {
+        begin: Vec<Begin>,
+        reply: Sender<Result<(), StoreError>>,
+    },
     Resume {
         runs: Vec<RunId>,
         reply: Sender<Vec<Result<(), ResumeError>>>,
@@ -145,9 +148,11 @@ impl Host {
         Host { to, thread: Some(thread.expect("a thread can be started")) }
     }
 
-    /// Begins a run. What becomes of it is told to the watcher.
-    pub fn begin(&self, begin: Begin) {
-        self.send(Said::Begin(Box::new(begin)));
+    /// Begins runs, all of them or none. What becomes of them is told to the watcher.
+    pub fn begin(&self, begin: Vec<Begin>) -> Result<(), StoreError> {
+        let (reply, answer) = channel();
+        self.send(Said::Begin { begin, reply });
+        answer.recv().unwrap_or_else(|_| Err(stopped()))
     }
 
     /// Goes on with runs that nobody who lives has.
@@ -155,8 +160,7 @@ impl Host {
         let count = runs.len();
         let (reply, answer) = channel();
         self.send(Said::Resume { runs, reply });
-        let gone = || ResumeError::Store(StoreError::Failed("the host has stopped".to_owned()));
-        answer.recv().unwrap_or_else(|_| (0..count).map(|_| Err(gone())).collect())
+        answer.recv().unwrap_or_else(|_| (0..count).map(|_| Err(stopped().into())).collect())
     }
 
     /// Says something to a run that is owned here. None: it is not, or the host has stopped.
@@ -186,4 +190,8 @@ impl Drop for Host {
             let _ = thread.join();
         }
     }
+}
+
+fn stopped() -> StoreError {
+    StoreError::Failed("the host has stopped".to_owned())
 }

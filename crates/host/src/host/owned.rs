@@ -6,8 +6,12 @@ use std::{
 };
 
 use skein_core::{
-    engine::{Batch, Driver, Event, Input, Opening, OpeningKind, Record, Refusal, RunPhase, Stimulus, Token},
+    engine::{
+        Batch, Driver, Event, Input, Opening, OpeningKind, Record, Refusal, RunPhase, RunState, Stimulus,
+        Token,
+    },
     ids::RunId,
+    plan::Plan,
     time::Time,
     view::Names,
 };
@@ -15,7 +19,7 @@ use skein_core::{
 use super::Answer;
 use crate::{
     hands::Running,
-    store::{Append, Claim, Head, LetterId, NewRun, OpenRow},
+    store::{Append, Claim, Head, LetterId, OpenRow},
 };
 
 /// Who waits for an answer.
@@ -30,8 +34,6 @@ pub(super) struct Owned {
     pub claim: Claim,
     pub driver: Driver,
     pub about: Arc<serde_json::Value>,
-    /// Not yet stored: it is, with its first row.
-    new: Option<Arc<NewRun>>,
     queue: Vec<(Token, Input)>,
     asked: BTreeMap<Token, Asker>,
     tokens: u64,
@@ -49,19 +51,13 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    pub fn new(
-        claim: Claim,
-        driver: Driver,
-        about: Arc<serde_json::Value>,
-        new: Option<Arc<NewRun>>,
-    ) -> Owned {
+    pub fn new(claim: Claim, driver: Driver, about: Arc<serde_json::Value>) -> Owned {
         let numbered = (0..).map(Opening).zip(&driver.state().openings);
         let open = numbered.filter(|(_, opening)| !opening.closed).map(|(number, _)| number).collect();
         Owned {
             claim,
             driver,
             about,
-            new,
             queue: Vec::new(),
             asked: BTreeMap::new(),
             tokens: 0,
@@ -117,10 +113,10 @@ impl Owned {
         let batch = self.driver.poll_append()?;
         let append = Append {
             claim: self.claim.clone(),
-            new: self.new.take(),
             head: self.new_head(),
             open: self.new_open(&batch),
             answers: self.answers(),
+            urgent: self.is_ending(),
             batch,
         };
         self.appending = Some(append.clone());
@@ -134,18 +130,14 @@ impl Owned {
         if self.head.as_ref().is_some_and(|head| (head.status, head.closed) == (status, closed)) {
             return None;
         }
-        let workflow = &plan.definition.root().workflow;
-        self.head = Some(Head {
-            workflow: workflow.id.to_string(),
-            version: workflow.version.clone(),
-            dialect: workflow.origin.dialect.clone(),
-            status,
-            native_status: workflow.words.run(status).to_owned(),
-            started_at: state.instances.first().map(|root| root.started),
-            finished_at: state.end.as_ref().map(|end| end.at),
-            closed,
-        });
+        self.head = Some(head(plan, state));
         self.head.clone()
+    }
+
+    /// Whether the run is being brought to its end, for which space is kept back.
+    fn is_ending(&self) -> bool {
+        let state = self.driver.state();
+        state.cancel.is_some() || state.end.is_some()
     }
 
     /// All that is open, if that is not what was stored last.
@@ -200,5 +192,21 @@ impl Owned {
                 return Some((asker, result));
             }
         }
+    }
+}
+
+/// What lists show of a run.
+pub(super) fn head(plan: &Plan, state: &RunState) -> Head {
+    let workflow = &plan.definition.root().workflow;
+    let status = state.status();
+    Head {
+        workflow: workflow.id.to_string(),
+        version: workflow.version.clone(),
+        dialect: workflow.origin.dialect.clone(),
+        status,
+        native_status: workflow.words.run(status).to_owned(),
+        started_at: state.instances.first().map(|root| root.started),
+        finished_at: state.end.as_ref().map(|end| end.at),
+        closed: state.phase == RunPhase::Closed,
     }
 }

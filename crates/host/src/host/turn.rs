@@ -125,7 +125,9 @@ impl Loop {
 
     fn hear(&mut self, said: Said) -> Go {
         match said {
-            Said::Begin(begin) => self.begin(*begin),
+            Said::Begin { begin, reply } => {
+                let _ = reply.send(self.begin(begin));
+            }
             Said::Resume { runs, reply } => {
                 let _ = reply.send(self.resume(&runs));
             }

@@ -7,7 +7,7 @@ use skein_core::engine::Batch;
 use super::{Claim, Head, LetterId, OpenRow};
 
 /// One row for a run's journal, with what changes beside it in the same transaction.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Append {
     pub claim: Claim,
     pub batch: Arc<Batch>,

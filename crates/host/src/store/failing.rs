@@ -90,12 +90,12 @@ impl Failing {
 }
 
 impl Store for Failing {
-    fn create(&self, new: &NewRun) -> Result<Claim, StoreError> {
+    fn create(&self, new: &[NewRun]) -> Result<Vec<Claim>, StoreError> {
         self.inner.create(new)
     }
 
-    fn claim(&self, run: &RunId) -> Result<Claim, ClaimError> {
-        self.inner.claim(run)
+    fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
+        self.inner.claim(runs)
     }
 
     fn release(&self, claim: &Claim) -> Result<(), StoreError> {
@@ -141,8 +141,8 @@ impl Store for Failing {
         self.inner.send(run, body)
     }
 
-    fn letters(&self, run: &RunId) -> Result<Vec<Letter>, StoreError> {
-        self.inner.letters(run)
+    fn letters(&self) -> Result<Vec<Letter>, StoreError> {
+        self.inner.letters()
     }
 
     fn answer(&self, letter: LetterId, answer: &[u8]) -> Result<(), StoreError> {

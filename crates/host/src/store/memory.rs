@@ -103,6 +103,26 @@ impl State {
         }
     }
 
+    /// A run that is not there yet, owned by this one.
+    fn create(&mut self, new: &NewRun, me: u64) -> Claim {
+        self.definitions.entry(new.definition).or_insert_with(|| Arc::clone(&new.frozen));
+        let key = self.runs.len();
+        self.keys.insert(new.run.clone(), key);
+        self.runs.push(Run {
+            run: new.run.clone(),
+            definition: new.definition,
+            about: new.about.clone(),
+            head: new.head.clone(),
+            open: Vec::new(),
+            quarantined: None,
+            owner: Some(me),
+            epoch: 1,
+            events: 0,
+            journal: Vec::new(),
+        });
+        Claim { run: new.run.clone(), epoch: 1 }
+    }
+
     /// The first answer stands. Whether there is such a letter.
     fn answer(&mut self, letter: LetterId, answer: &[u8]) -> bool {
         let found = self.letters.get_mut(&letter);
@@ -220,31 +240,19 @@ fn tell(state: MutexGuard<'_, State>, owner: Option<u64>, notice: Notice) {
 }
 
 impl Store for Memory {
-    fn create(&self, new: &NewRun) -> Result<Claim, StoreError> {
+    fn create(&self, new: &[NewRun]) -> Result<Vec<Claim>, StoreError> {
         let mut state = self.state();
-        if state.keys.contains_key(&new.run) {
-            return Err(StoreError::Failed(format!("there is a run `{}` already", new.run)));
+        let mut names = HashSet::new();
+        if let Some(twice) =
+            new.iter().find(|new| state.keys.contains_key(&new.run) || !names.insert(&new.run))
+        {
+            return Err(StoreError::Failed(format!("there is a run `{}` already", twice.run)));
         }
-        state.definitions.entry(new.definition).or_insert_with(|| Arc::clone(&new.frozen));
-        let key = state.runs.len();
-        state.keys.insert(new.run.clone(), key);
-        state.runs.push(Run {
-            run: new.run.clone(),
-            definition: new.definition,
-            about: new.about.clone(),
-            head: new.head.clone(),
-            open: Vec::new(),
-            quarantined: None,
-            owner: Some(self.id),
-            epoch: 1,
-            events: 0,
-            journal: Vec::new(),
-        });
-        Ok(Claim { run: new.run.clone(), epoch: 1 })
+        Ok(new.iter().map(|new| state.create(new, self.id)).collect())
     }
 
-    fn claim(&self, run: &RunId) -> Result<Claim, ClaimError> {
-        self.take(run, false)
+    fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
+        Ok(runs.iter().map(|run| self.take(run, false)).collect())
     }
 
     fn release(&self, claim: &Claim) -> Result<(), StoreError> {
@@ -305,11 +313,16 @@ impl Store for Memory {
         Ok(letter)
     }
 
-    fn letters(&self, run: &RunId) -> Result<Vec<Letter>, StoreError> {
-        let mut state = self.state();
-        state.find(run)?;
-        let open = state.letters.iter().filter(|(_, sent)| sent.run == *run && sent.answer.is_none());
-        Ok(open.map(|(id, sent)| Letter { id: *id, run: run.clone(), body: sent.body.clone() }).collect())
+    fn letters(&self) -> Result<Vec<Letter>, StoreError> {
+        let state = self.state();
+        let mine = |sent: &Sent| state.get(&sent.run).is_some_and(|run| run.owner == Some(self.id));
+        let open = state.letters.iter().filter(|(_, sent)| sent.answer.is_none() && mine(sent));
+        let letter = |(id, sent): (&LetterId, &Sent)| Letter {
+            id: *id,
+            run: sent.run.clone(),
+            body: sent.body.clone(),
+        };
+        Ok(open.map(letter).collect())
     }
 
     fn answer(&self, letter: LetterId, answer: &[u8]) -> Result<(), StoreError> {

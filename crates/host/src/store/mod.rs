@@ -28,11 +28,11 @@ pub use sqlite::{OpenError, Sqlite};
 
 /// Keeps runs. Every method may be called from any thread.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// A new run, owned here, with an empty journal.
-    fn create(&self, new: &NewRun) -> Result<Claim, StoreError>;
+    /// New runs, owned here, with empty journals: all of them or none.
+    fn create(&self, new: &[NewRun]) -> Result<Vec<Claim>, StoreError>;
 
-    /// Takes a run that nobody who lives has.
-    fn claim(&self, run: &RunId) -> Result<Claim, ClaimError>;
+    /// Takes runs that nobody who lives has, those that can be had together.
+    fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError>;
 
     /// Lets a run go. A claim that is over is let go of already.
     fn release(&self, claim: &Claim) -> Result<(), StoreError>;
@@ -54,8 +54,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Says something to a run, and wakes its owner.
     fn send(&self, run: &RunId, body: &[u8]) -> Result<LetterId, StoreError>;
 
-    /// Letters to a run that are not answered, oldest first.
-    fn letters(&self, run: &RunId) -> Result<Vec<Letter>, StoreError>;
+    /// Letters to runs that are owned here, which have no answer, oldest first.
+    fn letters(&self) -> Result<Vec<Letter>, StoreError>;
 
     /// Answers a letter that led to nothing that is appended.
     fn answer(&self, letter: LetterId, answer: &[u8]) -> Result<(), StoreError>;

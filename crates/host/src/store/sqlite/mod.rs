@@ -118,20 +118,24 @@ fn now() -> Time {
 }
 
 impl Store for Sqlite {
-    fn create(&self, new: &NewRun) -> Result<Claim, StoreError> {
-        let (me, new_run) = (Arc::clone(&self.me), new.clone());
-        let key = self.writer.ask(false, move |db| write::create(db, &me, &new_run))??;
-        let claim = Claim { run: new.run.clone(), epoch: 1 };
-        self.held.insert(key, &claim);
-        Ok(claim)
+    fn create(&self, new: &[NewRun]) -> Result<Vec<Claim>, StoreError> {
+        let (me, runs) = (Arc::clone(&self.me), new.to_vec());
+        let keys = self.writer.ask(false, move |db| write::create(db, &me, &runs))??;
+        let claims = new.iter().map(|new| Claim { run: new.run.clone(), epoch: 1 });
+        let claims = keys.into_iter().zip(claims);
+        Ok(claims.inspect(|(key, claim)| self.held.insert(*key, claim)).map(|(_, claim)| claim).collect())
     }
 
-    fn claim(&self, run: &RunId) -> Result<Claim, ClaimError> {
-        let (me, run) = (Arc::clone(&self.me), run.clone());
-        let (key, claim) =
-            self.writer.ask(true, move |db| write::claim(db, &me, &run)).map_err(StoreError::from)??;
-        self.held.insert(key, &claim);
-        Ok(claim)
+    fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
+        let (me, runs) = (Arc::clone(&self.me), runs.to_vec());
+        let claims = self.writer.ask(true, move |db| {
+            runs.iter().map(|run| write::claim(db, &me, run)).collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let held = |(key, claim): (i64, Claim)| {
+            self.held.insert(key, &claim);
+            claim
+        };
+        Ok(claims.into_iter().map(|claim| claim.map(held)).collect())
     }
 
     fn release(&self, claim: &Claim) -> Result<(), StoreError> {
@@ -181,8 +185,8 @@ impl Store for Sqlite {
         Ok(letter)
     }
 
-    fn letters(&self, run: &RunId) -> Result<Vec<Letter>, StoreError> {
-        self.readers.with(|db| read::letters(db, run))?.ok_or_else(|| StoreError::Unknown(run.clone()))
+    fn letters(&self) -> Result<Vec<Letter>, StoreError> {
+        self.readers.with(|db| read::letters(db, self.me.id()))
     }
 
     fn answer(&self, letter: LetterId, answer: &[u8]) -> Result<(), StoreError> {

@@ -16,7 +16,7 @@ use skein_host::store::{AppendError, ClaimError, Sqlite, Store};
 
 use super::{
     sqlite::space,
-    support::{LONG, Log, id, new_run},
+    support::{LONG, Log, id, new_run, take},
 };
 
 const ROLE: &str = "SKEIN_TEST_ROLE";
@@ -195,7 +195,7 @@ fn claim(dir: &Path) {
     let store = Sqlite::open(dir).unwrap();
     say("ready");
     for run in orders() {
-        match store.claim(&id(&run)) {
+        match take(&store, &id(&run)) {
             Ok(_) => say("won"),
             Err(ClaimError::Owned(_)) => say("owned"),
             Err(error) => panic!("{error}"),
@@ -211,7 +211,7 @@ fn answer(dir: &Path) {
     store.watch(Arc::new(move |notice| drop(told.send(notice))));
     say("ready");
     while notices.recv().is_ok() {
-        for letter in store.letters(&id("r")).unwrap() {
+        for letter in store.letters().unwrap() {
             let mut row = log.row(&["answered"]);
             row.answers = vec![(letter.id, letter.body)];
             log.wrote(&row.batch.clone());
@@ -224,7 +224,7 @@ fn answer(dir: &Path) {
 fn make(dir: &Path) {
     let store = Sqlite::open(dir).unwrap();
     for run in orders() {
-        store.create(&new_run(&run)).unwrap();
+        store.create(&[new_run(&run)]).unwrap();
         say("made");
     }
 }

@@ -12,7 +12,7 @@ use skein_host::store::{
     Which,
 };
 
-use super::support::{LONG, Log, append, head, id, new_run, rows, texts};
+use super::support::{LONG, Log, append, head, id, new_run, rows, take, texts};
 
 /// Gives owners that share one store. One that is dropped is dead.
 type World = Box<dyn Fn() -> Arc<dyn Store>>;
@@ -118,10 +118,10 @@ fn reading_starts_and_stops_where_it_is_told(world: &World) {
 fn a_run_that_is_not_there_is_unknown(world: &World) {
     let store = world();
     let unknown = Err(StoreError::Unknown(id("r")));
-    assert_eq!(store.claim(&id("r")), Err(ClaimError::Unknown(id("r"))));
+    assert_eq!(take(&*store, &id("r")), Err(ClaimError::Unknown(id("r"))));
     assert_eq!(store.read(&id("r"), 0, &mut |_| true), unknown);
     assert_eq!(store.send(&id("r"), b"x").map(drop), unknown);
-    assert_eq!(store.letters(&id("r")).map(drop), unknown);
+    assert_eq!(store.letters().map(drop), unknown);
     assert_eq!(store.quarantine(&id("r"), "why"), unknown);
     assert_eq!(store.run(&id("r")), Ok(None));
 }
@@ -129,7 +129,7 @@ fn a_run_that_is_not_there_is_unknown(world: &World) {
 fn a_run_is_made_once(world: &World) {
     let store = world();
     Log::create(&*store, "r");
-    assert!(matches!(world().create(&new_run("r")), Err(StoreError::Failed(_))));
+    assert!(matches!(world().create(&[new_run("r")]), Err(StoreError::Failed(_))));
     assert_eq!(store.runs(Which::Newest(9)).unwrap().len(), 1);
 }
 
@@ -189,12 +189,12 @@ fn a_bad_row_harms_no_other(world: &World) {
 fn a_run_is_taken_from_nobody_or_the_dead(world: &World) {
     let (first, second) = (world(), world());
     let log = Log::create(&*first, "r");
-    assert!(matches!(first.claim(&id("r")), Err(ClaimError::Owned(_))));
-    assert!(matches!(second.claim(&id("r")), Err(ClaimError::Owned(_))));
+    assert!(matches!(take(&*first, &id("r")), Err(ClaimError::Owned(_))));
+    assert!(matches!(take(&*second, &id("r")), Err(ClaimError::Owned(_))));
     first.release(&log.claim).unwrap();
     let mut log = Log::claim(&*second, "r");
     log.append(&*second, &["0"]).unwrap();
-    assert!(matches!(first.claim(&id("r")), Err(ClaimError::Owned(_))));
+    assert!(matches!(take(&*first, &id("r")), Err(ClaimError::Owned(_))));
     drop(second);
     let mut log = Log::claim(&*first, "r");
     log.append(&*first, &["1"]).unwrap();
@@ -211,13 +211,13 @@ fn who_has_a_run_is_told(world: &World) {
     first.release(&log.claim).unwrap();
     assert_eq!(owner(&first), Owner::Nobody);
     assert_eq!(owner(&second), Owner::Nobody);
-    log.claim = first.claim(&id("r")).unwrap();
+    log.claim = take(&*first, &id("r")).unwrap();
     log.append(&*first, &["0"]).unwrap();
     drop(first);
     assert!(matches!(owner(&second), Owner::Dead(_)));
     // What is over is nobody's, though its owner had no time to say so.
     let third = world();
-    log.claim = third.claim(&id("r")).unwrap();
+    log.claim = take(&*third, &id("r")).unwrap();
     let mut last = log.row(&["1"]);
     last.head = Some(head(RunStatus::Succeeded, true));
     append(&*third, last).unwrap();
@@ -234,7 +234,7 @@ fn only_one_of_many_gets_a_run(world: &World) {
         let start = Barrier::new(owners.len());
         let claim = |store: &Arc<dyn Store>| {
             start.wait();
-            store.claim(&id(&run))
+            take(&**store, &id(&run))
         };
         let won = thread::scope(|scope| {
             let claim = &claim;
@@ -253,7 +253,7 @@ fn a_death_before_the_first_row_leaves_an_empty_run(world: &World) {
     assert_eq!(rows(&*second, "r"), []);
     let third = world();
     // And one between a claim and its first row leaves what was there.
-    third.claim(&id("r")).unwrap();
+    take(&*third, &id("r")).unwrap();
     drop(third);
     let mut log = Log::claim(&*second, "r");
     assert_eq!((log.seq, log.claim.epoch), (0, 3));
@@ -308,7 +308,7 @@ fn nothing_of_a_lost_row_is_seen(world: &World) {
     assert_eq!(append(&*store, row), Err(AppendError::Lost));
     let seen = store.run(&id("r")).unwrap().unwrap();
     assert_eq!((seen.head, seen.open), (new_run("r").head, Vec::new()));
-    assert_eq!(store.letters(&id("r")).unwrap().len(), 1);
+    assert_eq!(store.letters().unwrap().len(), 1);
     assert_eq!(store.answered(letter, Duration::ZERO), Ok(None));
 }
 
@@ -320,7 +320,7 @@ fn letters_wait_for_an_answer(world: &World) {
     sender.send(&id("other"), b"not for r").unwrap();
     let second = sender.send(&id("r"), b"second").unwrap();
     let bodies = || -> Vec<_> {
-        owner.letters(&id("r")).unwrap().into_iter().map(|letter| (letter.id, letter.body)).collect()
+        owner.letters().unwrap().into_iter().map(|letter| (letter.id, letter.body)).collect()
     };
     assert_eq!(bodies(), [(first, b"first".to_vec()), (second, b"second".to_vec())]);
     owner.answer(first, b"yes").unwrap();
@@ -353,7 +353,7 @@ fn an_answer_comes_with_its_row(world: &World) {
     for letter in letters {
         assert_eq!(sender.answered(letter, LONG), Ok(Some(b"done".to_vec())));
     }
-    assert_eq!(owner.letters(&id("r")), Ok(vec![]));
+    assert_eq!(owner.letters(), Ok(vec![]));
 }
 
 fn owners_and_senders_are_woken(world: &World) {
@@ -367,7 +367,7 @@ fn owners_and_senders_are_woken(world: &World) {
             let mut answered = 0;
             while answered < 20 {
                 assert_eq!(notices.recv_timeout(LONG).unwrap(), Notice::Mail);
-                for letter in owner.letters(&id("r")).unwrap() {
+                for letter in owner.letters().unwrap() {
                     owner.answer(letter.id, &letter.body).unwrap();
                     answered += 1;
                 }
@@ -408,8 +408,8 @@ fn waiting_for_an_answer_ends(world: &World) {
 fn a_definition_is_kept_once(world: &World) {
     let store = world();
     let first = new_run("a");
-    store.create(&first).unwrap();
-    store.create(&new_run("b")).unwrap();
+    store.create(&[first.clone()]).unwrap();
+    store.create(&[new_run("b")]).unwrap();
     assert_eq!(world().definition(first.definition), Ok(first.frozen.to_vec()));
     assert!(matches!(store.definition(Hash::ZERO), Err(StoreError::Failed(_))));
 }
@@ -436,7 +436,7 @@ fn a_run_that_is_set_aside_is_nobodys(world: &World) {
     assert_eq!(log.append(&*owner, &["0"]), Err(AppendError::Lost));
     other.quarantine(&id("r"), "a later reason").unwrap();
     let why = "its state is broken".to_owned();
-    assert_eq!(owner.claim(&id("r")), Err(ClaimError::Quarantined(why.clone())));
+    assert_eq!(take(&*owner, &id("r")), Err(ClaimError::Quarantined(why.clone())));
     let row = owner.run(&id("r")).unwrap().unwrap();
     assert_eq!((row.quarantined, row.owner), (Some(why), Owner::Nobody));
     assert_eq!(owner.runs(Which::Unfinished), Ok(vec![]));
@@ -478,6 +478,6 @@ fn unfinished_and_orphaned_runs_are_found(world: &World) {
     drop(dying);
     assert_eq!(names(&*living, Which::Orphaned), ["second", "orphan"]);
     assert_eq!(names(&*living, Which::Unfinished), ["alive", "second", "parked", "orphan"]);
-    living.claim(&id("second")).unwrap();
+    take(&*living, &id("second")).unwrap();
     assert_eq!(names(&*living, Which::Orphaned), ["orphan"]);
 }

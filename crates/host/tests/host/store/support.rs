@@ -13,7 +13,7 @@ use skein_core::{
     plan::Hash,
     time::Time,
 };
-use skein_host::store::{Append, AppendError, Claim, Head, NewRun, Store};
+use skein_host::store::{Append, AppendError, Claim, ClaimError, Head, NewRun, Store};
 
 /// Long enough for any machine; a test that waits so long has failed.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -46,6 +46,11 @@ pub fn new_run(run: &str) -> NewRun {
     }
 }
 
+/// Claims one run.
+pub fn take(store: &dyn Store, run: &RunId) -> Result<Claim, ClaimError> {
+    store.claim(std::slice::from_ref(run))?.remove(0)
+}
+
 /// A run that rows are added to.
 #[derive(Debug, Clone)]
 pub struct Log {
@@ -56,12 +61,12 @@ pub struct Log {
 
 impl Log {
     pub fn create(store: &dyn Store, run: &str) -> Log {
-        Log { claim: store.create(&new_run(run)).unwrap(), seq: 0, chain: Hash::ZERO }
+        Log { claim: store.create(&[new_run(run)]).unwrap().remove(0), seq: 0, chain: Hash::ZERO }
     }
 
     /// Takes up a run where its journal ends.
     pub fn claim(store: &dyn Store, run: &str) -> Log {
-        let claim = store.claim(&id(run)).unwrap();
+        let claim = take(store, &id(run)).unwrap();
         let (mut seq, mut chain) = (0, Hash::ZERO);
         for batch in rows(store, run) {
             seq = batch.seq + batch.records.len() as u64;

@@ -3,21 +3,22 @@
 use rusqlite::{Connection, OptionalExtension};
 use skein_core::ids::RunId;
 
-use crate::store::{
-    Letter, LetterId,
-    sqlite::write::{int, key},
-};
+use crate::store::{Letter, LetterId, sqlite::write::int};
 
-/// Letters to a run that are not answered, oldest first; none if there is no such run.
-pub fn letters(db: &Connection, run: &RunId) -> rusqlite::Result<Option<Vec<Letter>>> {
-    let Some(key) = key(db, run)? else { return Ok(None) };
-    db.prepare_cached("SELECT id, body FROM letters WHERE run = ?1 AND answer IS NULL ORDER BY id")?
-        .query_map([key], |row| {
-            let id = LetterId(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0));
-            Ok(Letter { id, run: run.clone(), body: row.get(1)? })
-        })?
-        .collect::<rusqlite::Result<_>>()
-        .map(Some)
+/// Letters to the runs of an owner that are not answered, oldest first.
+pub fn letters(db: &Connection, owner: &str) -> rusqlite::Result<Vec<Letter>> {
+    db.prepare_cached(
+        "SELECT id, runs.run, body FROM letters
+         JOIN fences ON fences.run = letters.run JOIN runs ON runs.key = letters.run
+         WHERE answer IS NULL AND owner = ?1 ORDER BY id",
+    )?
+    .query_map([owner], |row| {
+        let id = LetterId(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0));
+        let run: String = row.get(1)?;
+        Ok(RunId::new(run).ok().map(|run| (id, run)).zip(Some(row.get(2)?)))
+    })?
+    .filter_map(|row| row.map(|row| row.map(|((id, run), body)| Letter { id, run, body })).transpose())
+    .collect()
 }
 
 /// The answer to a letter, if it has one; none if there is no such letter.

@@ -1,5 +1,7 @@
 //! Runs come to be, change hands, and are set aside.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, OptionalExtension, params};
 use skein_core::{ids::RunId, plan::Hash};
 
@@ -9,11 +11,19 @@ use crate::store::{
     sqlite::owner::{Me, process},
 };
 
-/// A new run, owned by this process, and its number.
-pub fn create(db: &Connection, me: &Me, new: &NewRun) -> rusqlite::Result<Result<i64, StoreError>> {
-    if key(db, &new.run)?.is_some() {
-        return Ok(Err(StoreError::Failed(format!("there is a run `{}` already", new.run))));
+/// New runs, owned by this process, and their numbers. Nothing is written if one of them is there already.
+pub fn create(db: &Connection, me: &Me, new: &[NewRun]) -> rusqlite::Result<Result<Vec<i64>, StoreError>> {
+    let mut names = BTreeSet::new();
+    for new in new {
+        if key(db, &new.run)?.is_some() || !names.insert(&new.run) {
+            return Ok(Err(StoreError::Failed(format!("there is a run `{}` already", new.run))));
+        }
     }
+    let keys = new.iter().map(|new| insert(db, me, new)).collect::<rusqlite::Result<_>>()?;
+    Ok(Ok(keys))
+}
+
+fn insert(db: &Connection, me: &Me, new: &NewRun) -> rusqlite::Result<i64> {
     db.prepare_cached("INSERT OR IGNORE INTO definitions (hash, content, frozen) VALUES (?1, ?2, ?3)")?
         .execute(params![new.definition.0, Hash::of(&new.frozen).0, &*new.frozen])?;
     let head = serde_json::to_string(&new.head).expect("heads serialise to JSON");
@@ -34,7 +44,7 @@ pub fn create(db: &Connection, me: &Me, new: &NewRun) -> rusqlite::Result<Result
     let key = db.last_insert_rowid();
     db.prepare_cached("INSERT INTO fences (run, owner, epoch, events) VALUES (?1, ?2, 1, 0)")?
         .execute(params![key, me.id()])?;
-    Ok(Ok(key))
+    Ok(key)
 }
 
 /// Who has a run, as far as the database knows.

@@ -8,7 +8,7 @@ use skein_host::store::{AppendError, ClaimError, Owner, Sqlite, Store, Which};
 use super::{
     super::{
         child::Child,
-        support::{Log, id, texts},
+        support::{Log, id, take, texts},
     },
     raw,
 };
@@ -55,7 +55,7 @@ fn what_the_dead_left_is_swept_up() {
     let store = Sqlite::open(dir.path()).unwrap();
     assert_eq!(files(), 2);
     assert!(matches!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Dead(_)));
-    store.claim(&id("r")).unwrap();
+    take(&store, &id("r")).unwrap();
     drop(store);
     assert_eq!(files(), 0);
 }
@@ -129,12 +129,12 @@ fn a_stopped_process_keeps_its_run_until_it_is_killed() {
     let child = Child::start("own", dir.path());
     child.expect("ready");
     child.signal(Signal::STOP);
-    let refused = store.claim(&id("r")).unwrap_err();
+    let refused = take(&store, &id("r")).unwrap_err();
     assert_eq!(refused, ClaimError::Owned(format!("process {}", child.pid())));
     assert!(matches!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Other(_)));
     child.kill();
     assert!(matches!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Dead(_)));
-    store.claim(&id("r")).unwrap();
+    take(&store, &id("r")).unwrap();
 }
 
 #[test]
