@@ -78,6 +78,8 @@ pub const STOP_GRACE_DEFAULT: u64 = 10 * SECOND;
 pub const STOP_GRACE: u64 = 5 * MINUTE;
 
 // Workers and their files.
+/// What a checker's decision may fill.
+pub const DECISION_BYTES: u64 = 64 * 1024;
 pub const WORKERS_DEFAULT: u32 = 8;
 pub const WORKERS: u32 = 64;
 pub const RUNS: usize = 1_000;

@@ -9,6 +9,7 @@ use skein_core::{
     engine::{Assignment, AttemptEnd, AttemptId, Cost, Publication, Report, RunState},
     ids::RunId,
     plan::Plan,
+    view::Names,
 };
 
 use crate::host::{Key, Said};
@@ -21,6 +22,7 @@ pub struct Running<'a> {
     pub state: &'a RunState,
     /// What the host noted when it was begun.
     pub about: &'a serde_json::Value,
+    pub names: &'a Names,
 }
 
 /// Does the work. Called by the loop, so nothing here may take long: what does is handed to a thread.
@@ -34,8 +36,8 @@ pub trait Hands: Send + fmt::Debug {
     /// Makes something known outside. May be asked again after a crash.
     fn publish(&mut self, running: Running<'_>, item: Publication, published: Published);
 
-    /// Ends what an earlier life of the host left of a run, before anything of it is started again.
-    fn clear(&mut self, run: &RunId);
+    /// Ends what earlier lives of the host left of runs, before anything of them is started again.
+    fn clear(&mut self, runs: &[RunId]);
 
     /// The run is over here: nothing of it will be asked for any more.
     fn forget(&mut self, run: &RunId);

@@ -5,6 +5,7 @@
 //! [`hands`].
 
 pub mod clock;
+pub mod crew;
 pub mod hands;
 pub mod host;
 pub mod redact;

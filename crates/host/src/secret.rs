@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, env, fmt, io::Read, path::PathBuf, sync::Arc};
 
 use rustix::fs::{Mode, OFlags, open};
+use serde::{Deserialize, Serialize};
 use skein_core::limits;
 
 /// A value that must not be seen. Prints as `***`; there is no other way to print it.
@@ -54,7 +55,8 @@ pub enum NotSecret {
 }
 
 /// Where a secret comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum From {
     /// A variable of Skein's own environment.
     Env(String),

@@ -130,7 +130,8 @@ mod tests {
     fn a_decision_for_another_check_is_none() {
         assert_eq!(finding(Some(r#"{"decision": "complete", "check_id": "id-6"}"#), "COMPLETE"), None);
         assert_eq!(finding(Some(r#"{"decision": "complete", "checkId": 7}"#), ""), None);
-        let said = "{\"decision\": \"complete\", \"check_id\": \"id-6\"}\n{\"decision\": \"incomplete\"}\nbye";
+        let said =
+            "{\"decision\": \"complete\", \"check_id\": \"id-6\"}\n{\"decision\": \"incomplete\"}\nbye";
         assert_eq!(finding(None, said), Some(Finding::Incomplete));
     }
 
@@ -147,7 +148,10 @@ mod tests {
     fn a_script_decides_by_its_status() {
         let file = Some(r#"{"decision": "complete", "reasons": "because"}"#);
         let verdict = of_script(1, file, "id-7").unwrap();
-        assert_eq!((verdict.finding, verdict.reasons), (Some(Finding::Incomplete), vec!["because".to_owned()]));
+        assert_eq!(
+            (verdict.finding, verdict.reasons),
+            (Some(Finding::Incomplete), vec!["because".to_owned()])
+        );
         assert_eq!(of_script(0, None, "id-7").unwrap().finding, Some(Finding::Complete));
         assert_eq!(of_script(2, None, "id-7"), None);
     }

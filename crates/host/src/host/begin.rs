@@ -34,13 +34,16 @@ impl Loop {
             Ok(claims) => claims,
             Err(error) => return runs.iter().map(|_| Err(error.clone().into())).collect(),
         };
+        let had: Vec<RunId> = claims.iter().flatten().map(|claim| claim.run.clone()).collect();
+        if !had.is_empty() {
+            self.hands.clear(&had);
+        }
         claims.into_iter().map(|claim| self.adopt(claim?)).collect()
     }
 
     fn adopt(&mut self, claim: Claim) -> Result<(), ResumeError> {
         match self.recall(&claim) {
             Ok(mut owned) => {
-                self.hands.clear(&claim.run);
                 owned.queue(Input::Recover, None);
                 self.own(owned);
                 Ok(())

@@ -34,6 +34,8 @@ pub(super) struct Owned {
     pub claim: Claim,
     pub driver: Driver,
     pub about: Arc<serde_json::Value>,
+    /// The paths of its steps, kept up with its instances.
+    names: Names,
     queue: Vec<(Token, Input)>,
     asked: BTreeMap<Token, Asker>,
     tokens: u64,
@@ -52,12 +54,14 @@ pub(super) struct Owned {
 
 impl Owned {
     pub fn new(claim: Claim, driver: Driver, about: Arc<serde_json::Value>) -> Owned {
+        let names = Names::of(&driver.plan().definition, driver.state());
         let numbered = (0..).map(Opening).zip(&driver.state().openings);
         let open = numbered.filter(|(_, opening)| !opening.closed).map(|(number, _)| number).collect();
         Owned {
             claim,
             driver,
             about,
+            names,
             queue: Vec::new(),
             asked: BTreeMap::new(),
             tokens: 0,
@@ -80,6 +84,7 @@ impl Owned {
             plan: self.driver.plan(),
             state: self.driver.state(),
             about: &self.about,
+            names: &self.names,
         }
     }
 
@@ -111,6 +116,11 @@ impl Owned {
             self.driver.push(token, Stimulus { at: now, grant, input });
         }
         let batch = self.driver.poll_append()?;
+        for Record { event, .. } in &batch.records {
+            if let Event::InstanceStarted { parent, part, .. } = event {
+                self.names.begin(*parent, *part);
+            }
+        }
         let append = Append {
             claim: self.claim.clone(),
             head: self.new_head(),
@@ -156,11 +166,10 @@ impl Owned {
 
     fn open_rows(&self) -> Vec<OpenRow> {
         let state = self.driver.state();
-        let names = Names::of(&self.driver.plan().definition, state);
         let rows = self.open.iter().filter_map(|number| Some((*number, state.opening(*number)?)));
         rows.map(|(opening, it)| OpenRow {
             opening,
-            step: names.step(it.at),
+            step: self.names.step(it.at),
             kind: match it.kind {
                 OpeningKind::Gate => "gate".to_owned(),
                 OpeningKind::Wait => "wait".to_owned(),

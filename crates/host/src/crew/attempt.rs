@@ -1,0 +1,232 @@
+//! One attempt from its start to its end: what it needs is laid out, the program runs, what it left is taken up.
+
+use std::{path::Path, sync::Arc};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde_json::Value;
+use skein_core::{
+    engine::{AttemptEnd, Role},
+    ir::{ErrorClass, HoldReason, Worker},
+    limits,
+};
+
+use super::{
+    Shared, back,
+    command::{Command, Speaks},
+    environment,
+    job::Job,
+    verdict,
+};
+use crate::{
+    worker::{Ended, How, Mark, Task, Work},
+    workspace::{ArtifactLimits, AttemptDir, Grants, Root, RunDir, root::PathError},
+};
+
+/// So much of what an agent printed is searched for a decision.
+const SAID: u64 = 256 * 1024;
+
+/// Everything of an attempt that is needed when its program has ended.
+pub(super) struct Laid {
+    job: Job,
+    run: RunDir,
+    files: AttemptDir,
+    folder: Root,
+    speaks: Speaks,
+    check: Option<String>,
+}
+
+/// Lays out what an attempt needs. Why it cannot begin, where it cannot.
+pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), AttemptEnd> {
+    let command = Command::of(&job).map_err(never)?;
+    let about = &job.about;
+    let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
+    let folder =
+        grants.and_then(|grants| grants.folder(job.isolation.workspace.as_deref())).map_err(never)?;
+    let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
+    let files = run.attempt(job.attempt).map_err(wrong)?;
+    let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
+    files.root().replace("inputs.json", &inputs).map_err(wrong)?;
+    take_in(&run, &folder, &job)?;
+    let check = (job.attempt.role == Role::Check).then(nonce);
+    if check.is_some() {
+        // What an earlier check decided, or the worker wrote in its place, is not this one's.
+        remove_decision(&folder, &job)?;
+    }
+    let environment = environment::of(&job, &files, None, check.as_deref(), &shared.secrets)
+        .map_err(|error| blocked(error.to_string()))?;
+    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
+    let mut task = Task::new(command.program, folder.path(), log_of(&files), mark);
+    task.arguments = command.arguments;
+    task.environment = environment;
+    task.stdin = command.stdin.into();
+    task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
+    (task.limit, task.idle, task.start) = (job.limit, job.idle, job.start);
+    task.filter = shared.filter();
+    task.tell = shared.tell(&job);
+    Ok((task, Laid { job, run, files, folder, speaks: command.speaks, check }))
+}
+
+/// Where both streams of an attempt are kept for people to read.
+pub(super) fn log_of(files: &AttemptDir) -> std::path::PathBuf {
+    files.root().path().join("log")
+}
+
+/// Puts the artifacts of others into the workspace.
+fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
+    for (take, giver) in &job.takes {
+        let kept = match giver {
+            Some((attempt, name)) => {
+                let kept = run.find_kept(*attempt).map_err(never)?;
+                kept.and_then(|kept| kept.artifact(name).cloned()).map(|artifact| (*attempt, artifact))
+            }
+            None => None,
+        };
+        let from = kept.as_ref().map(|(attempt, artifact)| (*attempt, artifact));
+        run.put(from, folder, &take.name).map_err(|error| match error.is_no_space() {
+            true => failed(ErrorClass::Transient, error.to_string()),
+            false => never(error),
+        })?;
+    }
+    Ok(())
+}
+
+fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
+    match &job.decision_file {
+        Some(name) => folder.remove(name).map(drop).map_err(never),
+        None => Ok(()),
+    }
+}
+
+/// A number that only the checker of this attempt is told.
+fn nonce() -> String {
+    let mut bytes = [0_u8; 16];
+    // The system has randomness long before anything of ours runs.
+    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Laid {
+    /// What became of the attempt, now that its program has ended.
+    pub fn take_up(&self, ended: &Ended) -> AttemptEnd {
+        match self.job.attempt.role {
+            Role::Check => self.checked(ended),
+            Role::Main => self.worked(ended),
+            Role::Summary => self.summed_up(ended),
+            Role::Undo => self.given(ended),
+        }
+    }
+
+    fn failed(&self, ended: &Ended) -> AttemptEnd {
+        let usual = match self.job.worker {
+            Worker::Agent { .. } => ErrorClass::AgentError,
+            _ => ErrorClass::Transient,
+        };
+        match self.files.back() {
+            Ok(back) => back::failed(ended, &back, usual),
+            Err(error) => wrong(error),
+        }
+    }
+
+    /// The work itself: what it gave, and the artifacts it declared.
+    fn worked(&self, ended: &Ended) -> AttemptEnd {
+        let end = self.given(ended);
+        if !matches!(end, AttemptEnd::Succeeded { .. }) || self.job.gives.is_empty() {
+            return end;
+        }
+        match self.keep() {
+            Ok(()) => end,
+            Err(end) => end,
+        }
+    }
+
+    fn keep(&self) -> Result<(), AttemptEnd> {
+        let own = Root::open(self.run.path()).and_then(|root| root.identity()).map_err(wrong)?;
+        let used = self.run.kept_bytes().map_err(never)?;
+        let limits = ArtifactLimits::after(used);
+        let kept = self.run.keep(self.job.attempt, &self.folder, &self.job.gives, &[own], limits);
+        kept.map(drop).map_err(|error| match error.is_no_space() {
+            true => failed(ErrorClass::Transient, error.to_string()),
+            false => failed(ErrorClass::NonRetryable, error.to_string()),
+        })
+    }
+
+    /// What the worker gave, if it ended well.
+    fn given(&self, ended: &Ended) -> AttemptEnd {
+        if ended.how != How::Exited(0) {
+            return self.failed(ended);
+        }
+        if self.speaks == Speaks::Json {
+            return match self.printed(limits::VALUE_BYTES as u64) {
+                Ok(printed) => back::tool(&printed),
+                Err(error) => wrong(error),
+            };
+        }
+        let output =
+            self.files.back().map_err(|error| error.to_string()).and_then(|back| back::output(&back));
+        match output {
+            Ok(output) => AttemptEnd::Succeeded { output: Arc::new(output) },
+            Err(message) => failed(ErrorClass::Validation, message),
+        }
+    }
+
+    /// A summary is what the file holds, or what was printed.
+    fn summed_up(&self, ended: &Ended) -> AttemptEnd {
+        let end = self.given(ended);
+        let AttemptEnd::Succeeded { output } = &end else { return end };
+        if !output.is_null() {
+            return end;
+        }
+        let printed = self.printed(SAID).unwrap_or_default();
+        let text = String::from_utf8_lossy(&printed).trim().to_owned();
+        AttemptEnd::Succeeded { output: Arc::new(Value::from(text)) }
+    }
+
+    fn checked(&self, ended: &Ended) -> AttemptEnd {
+        let check = self.check.as_deref().unwrap_or_default();
+        let file = self.decision();
+        let verdict = match (&ended.how, self.speaks) {
+            (How::Exited(status), Speaks::File) => verdict::of_script(*status, file.as_deref(), check),
+            (How::Exited(0), _) => {
+                let printed = self.printed(SAID).unwrap_or_default();
+                Some(verdict::of_agent(file.as_deref(), &String::from_utf8_lossy(&printed), check))
+            }
+            _ => None,
+        };
+        verdict.map_or_else(|| self.failed(ended), verdict::Verdict::end)
+    }
+
+    fn decision(&self) -> Option<String> {
+        let bytes = match &self.job.decision_file {
+            Some(name) => self.folder.read(name, limits::DECISION_BYTES).ok()?,
+            None => self.files.back().ok()?.read("decision", limits::DECISION_BYTES).ok()?,
+        };
+        String::from_utf8(bytes).ok()
+    }
+
+    /// The end of what it printed.
+    fn printed(&self, most: u64) -> Result<Vec<u8>, PathError> {
+        let name = Path::new("stdout.log");
+        match self.files.root().read(name, most) {
+            Err(error) if error.is_missing() => Ok(Vec::new()),
+            other => other,
+        }
+    }
+}
+
+fn failed(class: ErrorClass, message: String) -> AttemptEnd {
+    AttemptEnd::Failed { class, code: None, message: back::cut(message), retry_at: None }
+}
+
+/// Trying again would come to the same.
+pub(super) fn never(error: impl ToString) -> AttemptEnd {
+    failed(ErrorClass::NonRetryable, error.to_string())
+}
+
+/// Our own files are not as they should be.
+fn wrong(error: PathError) -> AttemptEnd {
+    failed(ErrorClass::Transient, error.to_string())
+}
+
+fn blocked(message: String) -> AttemptEnd {
+    AttemptEnd::Blocked { reason: HoldReason::Secret, until: None, message }
+}
