@@ -7,11 +7,15 @@ mod config;
 mod draw;
 mod exit;
 mod find;
+#[cfg(test)]
+mod live;
 mod output;
 mod parameters;
 mod plan;
 mod project;
 mod read;
+#[cfg(test)]
+mod result;
 
 use std::process::ExitCode;
 

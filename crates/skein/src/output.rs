@@ -92,7 +92,7 @@ pub fn reader_left(error: &io::Error) -> bool {
 
 /// Text without what a terminal would obey: a workflow is written by anyone, and could move the cursor, hide a line or
 /// turn the direction of reading. Our own colours stay where there are any.
-fn harmless(text: &str, paint: Paint) -> String {
+pub fn harmless(text: &str, paint: Paint) -> String {
     let turns =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut shown = String::with_capacity(text.len());
@@ -120,10 +120,10 @@ fn wants_colour(terminal: bool) -> bool {
 
 /// Colours, or none.
 #[derive(Debug, Clone, Copy)]
-pub struct Paint(bool);
+pub struct Paint(pub bool);
 
 impl Paint {
-    fn with(self, style: Style, text: &str) -> String {
+    pub fn with(self, style: Style, text: &str) -> String {
         if self.0 { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 

@@ -1,0 +1,194 @@
+//! A run that is shown while it goes on.
+
+use std::{collections::BTreeMap, io};
+
+use skein_core::{
+    engine::{
+        AttemptEnd, AttemptId, Batch, Event, Finding, JournalError, Outcome, Record, RunState, StepAt, apply,
+    },
+    plan::Plan,
+    time::{Millis, Time},
+    view::{self, Timeline},
+};
+
+use super::{
+    area::{Area, Draw, which},
+    lines::{Teller, failed},
+    rows::Rows,
+    screen::{Screen, Surface},
+    style::{Line, Tone, below},
+    summary::{Summary, log_lines},
+    text::last_shown,
+};
+use crate::output::Paint;
+
+/// The end of an attempt's log, if it has one.
+pub(crate) type Tail = Box<dyn Fn(AttemptId) -> Option<String>>;
+
+/// What is shown, and how.
+pub(crate) struct Options {
+    pub(crate) paint: Paint,
+    /// The folder that the run works in.
+    pub(crate) workspace: Option<String>,
+    /// Where its logs and artifacts are.
+    pub(crate) kept: Option<String>,
+    /// An attempt that takes longer is slow.
+    pub(crate) slow: Millis,
+    pub(crate) tail: Tail,
+}
+
+impl Options {
+    /// An attempt is slow after a minute, unless told otherwise.
+    pub(crate) const SLOW: Millis = Millis::minutes(1);
+}
+
+/// A run that is shown while it goes on. Lines are kept until [`tick`](Live::tick) or [`finish`](Live::finish), so that
+/// whoever has many rows gives them all and shows them once.
+pub(crate) struct Live<S> {
+    plan: Plan,
+    state: RunState,
+    timeline: Timeline,
+    rows: Rows,
+    area: Area,
+    /// The last attempt of each step that went wrong; what succeeded afterwards is not here.
+    wrong: BTreeMap<StepAt, AttemptId>,
+    now: Time,
+    options: Options,
+    screen: Screen<S>,
+}
+
+impl<S: Surface> Live<S> {
+    pub(crate) fn new(plan: Plan, surface: S, options: Options) -> Live<S> {
+        Live {
+            timeline: Timeline::new(&plan),
+            plan,
+            state: RunState::new(),
+            rows: Rows::new(),
+            area: Area::default(),
+            wrong: BTreeMap::new(),
+            now: Time(i64::MIN),
+            options,
+            screen: Screen::new(surface),
+        }
+    }
+
+    /// What the rows so far add up to.
+    pub(crate) fn state(&self) -> &RunState {
+        &self.state
+    }
+
+    /// The next row of the run's journal. Nothing of a row that is not the next is shown.
+    pub(crate) fn row(&mut self, batch: &Batch) -> Result<(), JournalError> {
+        self.rows.take(&self.plan, batch)?;
+        for record in &batch.records {
+            self.record(record);
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record) {
+        apply(&self.plan, &mut self.state, record.at, &record.event);
+        self.now = self.now.max(record.at);
+        let entry = self.timeline.feed(record);
+        self.area.take(record);
+        self.note(&record.event);
+        let teller = Teller {
+            plan: &self.plan,
+            state: &self.state,
+            names: self.timeline.names(),
+            paint: self.options.paint,
+            workspace: self.options.workspace.as_deref(),
+            ended: self.area.last_ended(),
+        };
+        let lines = teller.tell(record, entry);
+        self.screen.print(&lines);
+        let at = match record.event {
+            Event::StepEnded { at, .. } | Event::UndoFailed { at, .. } => at,
+            _ => return,
+        };
+        if let Some(attempt) = self.wrong.get(&at) {
+            let log = log_lines(self.options.paint, (self.options.tail)(*attempt).as_deref());
+            log.iter().for_each(|line| self.screen.print(&below(line)));
+        }
+    }
+
+    /// Remembers what went wrong, so that its log can be shown.
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::AttemptEnded { attempt, end, .. } => {
+                let bad = match end {
+                    AttemptEnd::Failed { .. } | AttemptEnd::TimedOut => true,
+                    AttemptEnd::Checked { finding, .. } => *finding != Finding::Complete,
+                    AttemptEnd::Succeeded { .. }
+                    | AttemptEnd::Stopped
+                    | AttemptEnd::Interrupted
+                    | AttemptEnd::Blocked { .. } => false,
+                };
+                if bad {
+                    self.wrong.insert(attempt.at, *attempt);
+                }
+            }
+            Event::StepEnded { at, outcome: Outcome::Succeeded | Outcome::Cancelled, .. }
+            | Event::StepUndone { at, .. } => {
+                self.wrong.remove(at);
+            }
+            _ => {}
+        }
+    }
+
+    /// What a worker said last.
+    pub(crate) fn output(&mut self, attempt: AttemptId, last_line: &str) {
+        self.area.said(attempt, &last_shown(last_line));
+    }
+
+    /// Shows what there is to show at this time. Errors are those of all writes since it was called last.
+    pub(crate) fn tick(&mut self, now: Time) -> io::Result<()> {
+        self.now = self.now.max(now);
+        let Some(room) = self.screen.room() else {
+            self.tell_slow();
+            return self.screen.draw(Vec::new());
+        };
+        let draw = Draw {
+            state: &self.state,
+            names: self.timeline.names(),
+            paint: self.options.paint,
+            now: self.now,
+            slow: self.options.slow,
+            room,
+        };
+        let going = !self.state.instances.is_empty() && self.state.end.is_none();
+        let lines = if going { self.area.draw(draw) } else { Vec::new() };
+        self.screen.draw(lines)
+    }
+
+    /// Where nothing is drawn again, a slow attempt has a line, once.
+    fn tell_slow(&mut self) {
+        for (attempt, length) in self.area.newly_slow(self.now, self.options.slow) {
+            let line = Line {
+                took: Some(length),
+                path: self.timeline.names().step(attempt.at),
+                aside: which(attempt).unwrap_or_default(),
+                text: "still at work".to_owned(),
+                ..Line::new(Tone::Care, "SLOW")
+            };
+            self.screen.print(&line.shown(self.options.paint));
+        }
+    }
+
+    /// Leaves only the lines that stay, and says how it all went.
+    pub(crate) fn finish(&mut self) -> io::Result<String> {
+        self.screen.draw(Vec::new())?;
+        let view = view::run(&self.plan, &self.state);
+        let logs = view.steps.iter().filter(|step| failed(step));
+        let logs = logs.filter_map(|step| Some((step.at, *self.wrong.get(&step.at)?))).collect();
+        let summary = Summary {
+            view: &view,
+            state: &self.state,
+            names: self.timeline.names(),
+            now: self.now,
+            logs,
+            options: &self.options,
+        };
+        Ok(summary.text())
+    }
+}
