@@ -101,10 +101,12 @@ impl<S: Surface> Screen<S> {
 
     /// Takes the cursor to where the drawn lines begin and clears from there on.
     fn erase(&self) -> String {
-        let Some(size) = self.measure().or(self.size).filter(|_| !self.drawn.is_empty()) else {
+        if self.drawn.is_empty() {
             return String::new();
-        };
-        let columns = usize::from(size.columns);
+        }
+        // Too small to be drawn on is still a size.
+        let size = self.surface.size().filter(|size| size.columns > 0).or(self.size);
+        let columns = size.map_or(usize::MAX, |size| usize::from(size.columns));
         let rows = |line: &String| width(&plain(line)).div_ceil(columns).max(1);
         match self.drawn.iter().map(rows).sum::<usize>() - 1 {
             0 => "\r\u{1b}[J".to_owned(),
