@@ -112,7 +112,8 @@ impl Area {
         let waiting = self.open.iter().filter_map(|opening| waiting(draw, *opening));
         let mut lines: Vec<String> = running.chain(waiting).take(shown).collect();
         if all > lines.len() && most > 0 {
-            let more = format!("{:>WORD$} {} more", "…", all - lines.len());
+            let indent = if draw.room.columns < WIDE { 0 } else { WORD };
+            let more = format!("{:>indent$} {} more", "…", all - lines.len());
             lines.push(cut(&more, draw.room.columns));
         }
         lines.push(self.counts(draw));

@@ -2,7 +2,8 @@
 
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, Event, Finding, Halt, Mode, Opening, Record, Role, Route, RunState, Start, StepAt,
+        AttemptEnd, AttemptId, Event, Finding, Halt, Mode, Opening, Record, Role, Route, RunState, Start,
+        StepAt,
     },
     ir::{Kind, RunStatus, StepStatus},
     plan::Plan,
@@ -259,7 +260,8 @@ pub(super) fn reason(step: &StepView) -> String {
 pub(super) fn wrong(error: &ErrorView, path: &str) -> String {
     let class = serde_json::to_value(error.class).unwrap_or_default();
     let class = word(class.as_str().unwrap_or_default());
-    let code = error.code.as_ref().map_or(String::new(), |code| format!(", {code}"));
+    let code = error.code.as_ref().filter(|code| **code != class);
+    let code = code.map_or(String::new(), |code| format!(", {code}"));
     let begun = error.step.as_ref().filter(|step| *step != path);
     let begun = begun.map_or(String::new(), |step| format!("{step}: "));
     format!("{begun}{} ({class}{code})", error.message)

@@ -54,7 +54,9 @@ fn again(view: &RunView, run: &str, state: &RunState, names: &Names) -> Vec<Stri
         matches!(step.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Incomplete)
     };
     let worked = view.steps.iter().filter(failed).find(|step| step.kind == "work" && step.attempts > 0);
-    let logs = worked.map(|step| command("logs", run, &step.path));
+    let stuck = view.undo.as_ref().and_then(|undo| undo.not_undone.first());
+    let logs = stuck.into_iter().chain(worked.map(|step| &step.path));
+    let logs = logs.map(|path| command("logs", run, path));
     let cut_off = view.steps.iter().find(|step| step.status == StepStatus::Cancelled);
     let from = worked.or_else(|| view.steps.iter().find(failed)).or(cut_off);
     let from = from.filter(|_| view.retry_at.is_none());
@@ -62,7 +64,7 @@ fn again(view: &RunView, run: &str, state: &RunState, names: &Names) -> Vec<Stri
         let step = names.step(outermost(state, step.at));
         format!("skein fork {} --from {}", quoted(run), quoted(&step))
     });
-    logs.into_iter().chain(fork).collect()
+    logs.chain(fork).collect()
 }
 
 /// The step of the workflow itself that has this one in it: what is inside it begins anew with it.

@@ -102,14 +102,21 @@ impl<S: Surface> Live<S> {
         };
         let lines = teller.tell(record, entry);
         self.screen.print(&lines);
-        let at = match record.event {
-            Event::StepEnded { at, .. } | Event::UndoFailed { at, .. } => at,
-            _ => return,
+        let attempt = match record.event {
+            Event::StepEnded { at, .. } => self.to_blame(at),
+            Event::UndoFailed { at, .. } => self.wrong.get(&at).copied(),
+            _ => None,
         };
-        if let Some(attempt) = self.wrong.get(&at) {
-            let log = log_lines(self.options.paint, (self.options.tail)(*attempt).as_deref());
+        if let Some(attempt) = attempt {
+            let log = log_lines(self.options.paint, (self.options.tail)(attempt).as_deref());
             log.iter().for_each(|line| self.screen.print(&below(line)));
         }
+    }
+
+    /// The attempt because of which a step ended as it did. One of an earlier visit has nothing to do with it.
+    fn to_blame(&self, at: StepAt) -> Option<AttemptId> {
+        let visit = self.state.step(at).visit;
+        self.wrong.get(&at).copied().filter(|attempt| attempt.visit == visit)
     }
 
     /// Remembers what went wrong, so that its log can be shown.
@@ -128,7 +135,11 @@ impl<S: Surface> Live<S> {
                     self.wrong.insert(attempt.at, *attempt);
                 }
             }
-            Event::StepEnded { at, outcome: Outcome::Succeeded | Outcome::Cancelled, .. }
+            Event::StepEnded {
+                at,
+                outcome: Outcome::Succeeded | Outcome::Cancelled | Outcome::Skipped(_),
+                ..
+            }
             | Event::StepUndone { at, .. } => {
                 self.wrong.remove(at);
             }
@@ -180,7 +191,7 @@ impl<S: Surface> Live<S> {
         self.screen.draw(Vec::new())?;
         let view = view::run(&self.plan, &self.state);
         let logs = view.steps.iter().filter(|step| failed(step));
-        let logs = logs.filter_map(|step| Some((step.at, *self.wrong.get(&step.at)?))).collect();
+        let logs = logs.filter_map(|step| Some((step.at, self.to_blame(step.at)?))).collect();
         let summary = Summary {
             view: &view,
             state: &self.state,

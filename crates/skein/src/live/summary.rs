@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use skein_core::{
     engine::{AttemptId, RunState, StepAt},
-    ir::StepStatus,
+    ir::{RunStatus, StepStatus},
     time::{Millis, Time},
     view::{Names, Reason, RunView, StepView},
 };
@@ -90,9 +90,9 @@ impl Summary<'_> {
         let version = view.workflow.version.as_ref().map_or(String::new(), |version| format!(" {version}"));
         let run = view.run_id.as_ref().map_or(String::new(), |run| format!(", run {run}"));
         let degraded = if view.degraded { ", degraded" } else { "" };
-        let rest = clean(&format!("{degraded}{length}: {}{version}{run}", view.workflow.id));
-        let gap = if degraded.is_empty() { " " } else { "" };
-        format!("{}{gap}{rest}", tone.paint(self.options.paint, &capital(&status)))
+        let status = tone.paint(self.options.paint, &capital(&status));
+        let which = clean(&format!("{}{version}{run}", view.workflow.id));
+        format!("{status}{degraded}{length}: {which}")
     }
 
     /// "8 succeeded, 1 failed, 2 skipped", and what it cost.
@@ -125,6 +125,13 @@ impl Summary<'_> {
     fn error(&self, page: &mut Page) {
         if let Some(message) = &self.view.quarantine {
             return page.row("Broken", &clean(message));
+        }
+        if let Some(cancel) = &self.view.cancel {
+            let reason = cancel.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+            page.row("Cancelled", &clean(&format!("by {}{reason}", cancel.by)));
+            if self.view.status == RunStatus::Cancelled {
+                return;
+            }
         }
         let Some(error) = &self.view.error else { return };
         let is_of_step = |step: &StepView| failed(step) && Some(&step.path) == error.step.as_ref();
@@ -160,6 +167,9 @@ impl Summary<'_> {
 
     /// Steps that did not run, or were cut short, because of something that went wrong; by reason.
     fn not_run(&self, page: &mut Page) {
+        if self.view.status == RunStatus::Succeeded && !self.view.steps.iter().any(failed) {
+            return;
+        }
         let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
         let mut place: BTreeMap<String, usize> = BTreeMap::new();
         for step in self.view.steps.iter().filter(|step| cut_short(step)) {

@@ -11,14 +11,14 @@ use crate::output::{Paint, harmless};
 
 /// What others wrote, on one line and with nothing that a terminal would obey.
 pub(super) fn clean(text: &str) -> String {
-    let text = harmless(&without_escapes(text), Paint(false));
-    text.trim().replace(['\n', '\t', '\u{2028}', '\u{2029}'], " ")
+    let text =
+        without_escapes(text).replace("\r\n", " ").replace(['\r', '\n', '\t', '\u{2028}', '\u{2029}'], " ");
+    harmless(text.trim(), Paint(false))
 }
 
 /// What a line shows after all that was written over: a worker draws its progress by returning to the start.
 pub(super) fn last_shown(line: &str) -> String {
-    let parts = line.split(['\r', '\n']).map(clean);
-    parts.filter(|part| !part.is_empty()).last().unwrap_or_default()
+    line.rsplit(['\r', '\n']).map(clean).find(|part| !part.is_empty()).unwrap_or_default()
 }
 
 /// The text without colours, titles and movements of the cursor. What is left of a broken one is made harmless later.

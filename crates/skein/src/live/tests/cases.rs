@@ -2,17 +2,21 @@
 
 use serde_json::json;
 use skein_core::{
-    engine::{Decision, Finding, Input},
-    ir::ErrorClass,
+    engine::{AttemptEnd, Decision, Driver, Finding, Input, Publication, Report, Role},
+    expr::aip15,
+    ir::{ErrorClass, HoldReason, RunRetry, Then, Verdict},
+    time::Millis,
 };
 
 use super::trial::{
-    Trial, after, branch, call, checked, each, gate, graph, parallel, repeat, retried, route, undoable,
-    undoing, wait, work,
+    Trial, after, branch, call, checked, each, five_seconds, gate, graph, parallel, repeat, retried, route,
+    undoable, undoing, wait, work,
 };
 
+type Case = (&'static str, fn() -> Trial);
+
 /// Each case by its name.
-pub const CASES: &[(&str, fn() -> Trial)] = &[
+pub const CASES: &[Case] = &[
     ("chain", chain),
     ("failure", failure),
     ("retry", retry),
@@ -31,10 +35,18 @@ pub const CASES: &[(&str, fn() -> Trial)] = &[
     ("broken", broken),
     ("odd-text", odd_text),
     ("many-failures", many_failures),
+    ("held", held),
+    ("skipped", skipped),
+    ("degraded", degraded),
+    ("timed-out", timed_out),
+    ("kept-signal", kept_signal),
+    ("rejected", rejected),
+    ("retried-run", retried_run),
 ];
 
 pub fn chain() -> Trial {
-    let mut trial = Trial::new(graph(vec![work("look"), after("build", &["look"]), after("ship", &["build"])]));
+    let mut trial =
+        Trial::new(graph(vec![work("look"), after("build", &["look"]), after("ship", &["build"])]));
     trial.pass(214).ok("look");
     trial.spending(12_345, 420_000).pass(64_000).ok("build");
     trial.ok("ship").publish();
@@ -51,8 +63,8 @@ pub fn failure() -> Trial {
     ]));
     trial.ok("look").fails("test", ErrorClass::External, "exit status 1");
     while let Some(attempt) = trial.driver.state().in_flight().first().copied() {
-        let end = skein_core::engine::AttemptEnd::Stopped;
-        let report = skein_core::engine::Report { end, cost: Default::default() };
+        let end = AttemptEnd::Stopped;
+        let report = Report { end, cost: Default::default() };
         trial.say(Input::Finished { attempt, report });
     }
     trial.publish();
@@ -71,7 +83,7 @@ fn completion() -> Trial {
     trial.ok("write").check("write", Finding::Undecided, &[]);
     while trial.driver.state().end.is_none() {
         match trial.attempt("write").role {
-            skein_core::engine::Role::Check => trial.check("write", Finding::Complete, &[]),
+            Role::Check => trial.check("write", Finding::Complete, &[]),
             _ => trial.ok("write"),
         };
     }
@@ -115,8 +127,8 @@ fn undo_failed() -> Trial {
     let mut trial = Trial::new(route(vec![undoable("book"), undoable("charge"), undoing(work("mail"))]));
     trial.ok("book").ok("charge").fail("mail").fails("charge", ErrorClass::NonRetryable, "no such charge");
     while let Some(attempt) = trial.driver.state().in_flight().first().copied() {
-        let end = skein_core::engine::AttemptEnd::Succeeded { output: Default::default() };
-        let report = skein_core::engine::Report { end, cost: Default::default() };
+        let end = AttemptEnd::Succeeded { output: Default::default() };
+        let report = Report { end, cost: Default::default() };
         trial.say(Input::Finished { attempt, report });
     }
     trial.publish();
@@ -125,7 +137,7 @@ fn undo_failed() -> Trial {
 
 fn cancel() -> Trial {
     let mut trial = Trial::new(graph(vec![work("long"), after("next", &["long"])]));
-    trial.cancel().end("long", skein_core::engine::AttemptEnd::Stopped).publish();
+    trial.cancel().end("long", AttemptEnd::Stopped).publish();
     trial
 }
 
@@ -133,8 +145,7 @@ fn interrupted() -> Trial {
     let mut trial = Trial::new(graph(vec![work("long"), after("next", &["long"])]));
     let rows = std::mem::take(&mut trial.rows);
     let plan = trial.plan();
-    trial.driver =
-        skein_core::engine::Driver::replay(plan, rows.iter().map(|row| &**row)).expect("it is its journal");
+    trial.driver = Driver::replay(plan, rows.iter().map(|row| &**row)).expect("it is its journal");
     trial.rows = rows;
     trial.pass(3_600_000).say(Input::Recover).ok("long").ok("next").publish();
     trial
@@ -158,7 +169,7 @@ fn nested() -> Trial {
 fn nested_failure() -> Trial {
     let scope = route(vec![each("all", json!([1, 2, 3]), vec![work("item"), work("then")]), work("last")]);
     let mut trial = Trial::new(scope);
-    trial.fail("all[0]/item").end("all[1]/item", skein_core::engine::AttemptEnd::Stopped).publish();
+    trial.fail("all[0]/item").end("all[1]/item", AttemptEnd::Stopped).publish();
     trial
 }
 
@@ -185,12 +196,71 @@ fn odd_text() -> Trial {
 fn many_failures() -> Trial {
     let mut steps: Vec<_> = (0..14).map(|i| work(&format!("step-{i}"))).collect();
     for step in &mut steps {
-        step.policy.effects.failed.then = skein_core::ir::Then::GoOn;
+        step.policy.effects.failed.then = Then::GoOn;
     }
     let mut trial = Trial::new(graph(steps));
     (0..14).for_each(|i| {
         trial.fail(&format!("step-{i}"));
     });
     trial.publish();
+    trial
+}
+
+fn held() -> Trial {
+    let mut trial = Trial::new(graph(vec![work("a"), after("b", &["a"])]));
+    trial.grant = 0;
+    trial.ok("a");
+    let (step, message) = (trial.at("b"), "$9.80 of $10.00 are spent".into());
+    trial.say(Input::Hold { step, reason: HoldReason::Budget, until: None, message });
+    trial
+}
+
+/// A condition that is false, and what depends on it.
+fn skipped() -> Trial {
+    let mut step = work("sometimes");
+    step.when = Some(aip15::condition("1 == 2").unwrap());
+    step.policy.effects.skipped_by_condition.satisfies = false;
+    let mut trial = Trial::new(graph(vec![step, after("then", &["sometimes"]), work("always")]));
+    trial.ok("always").publish();
+    trial
+}
+
+/// A failure that counts as skipped.
+fn degraded() -> Trial {
+    let mut step = work("lint");
+    let failed = &mut step.policy.effects.failed;
+    (failed.then, failed.as_skipped, failed.verdict) = (Then::GoOn, true, Verdict::Degraded);
+    let mut trial = Trial::new(graph(vec![step, work("build")]));
+    trial.fail("lint").ok("build").publish();
+    trial
+}
+
+fn timed_out() -> Trial {
+    let mut scope = graph(vec![work("long"), after("next", &["long"])]);
+    scope.timeout = Some(Millis::minutes(90));
+    let mut trial = Trial::new(scope);
+    trial.wake().end("long", AttemptEnd::Stopped).publish();
+    trial
+}
+
+fn kept_signal() -> Trial {
+    let mut trial = Trial::new(route(vec![work("bill"), wait("pay", &["paid"])]));
+    trial.signal("paid").ok("bill").publish();
+    trial
+}
+
+fn rejected() -> Trial {
+    let mut trial = at_gate();
+    trial.decide(0, Decision::Reject).publish();
+    trial
+}
+
+/// A run that is to be retried by another, which could not be started.
+fn retried_run() -> Trial {
+    let mut scope = graph(vec![work("a")]);
+    scope.retry = Some(RunRetry { attempts: 2, backoff: five_seconds(), on_timeout: false });
+    let mut trial = Trial::new(scope);
+    trial.fail("a");
+    trial.say(Input::Published { item: Publication::Retry, failed: Some("the disk is full".into()) });
     trial
 }

@@ -5,7 +5,10 @@ use skein_core::time::Millis;
 use super::{
     cases::{self, CASES},
     terminal::Terminal,
-    trial::{Trial, after, graph, options, piped, same, work},
+    trial::{
+        Trial, after, checked, graph, options, piped, retried, route, same, undoable,
+        undoing as undoing_step, work,
+    },
 };
 use crate::live::Live;
 
@@ -26,7 +29,9 @@ fn at_end(trial: &Trial, terminal: &Terminal, paint: bool) -> String {
 fn nothing_that_was_drawn_stays() {
     for (name, case) in CASES {
         let trial = case();
+        // Where lines are drawn, a slow step needs none that stays.
         let plain = piped(&trial, options(false));
+        let plain: String = plain.split_inclusive('\n').filter(|line| !line.contains("SLOW")).collect();
         for (columns, rows) in [(200, 50), (80, 24), (20, 6), (10, 2)] {
             let shown = at_end(&trial, &Terminal::new(columns, rows), false);
             let without = |text: &str| text.replace('\u{fe0f}', "");
@@ -136,4 +141,46 @@ fn a_worker_that_ended_has_nothing_more_to_say() {
     live.output(attempt, "too late");
     live.tick(trial.now).unwrap();
     assert!(!terminal.text().contains("too late"), "{}", terminal.text());
+}
+
+#[test]
+fn what_waits_stops_or_is_undone_is_drawn_too() {
+    let mut text = String::new();
+    let mut stopping = Trial::new(graph(vec![work("long"), work("other")]));
+    stopping.cancel();
+    let mut undoing = Trial::new(route(vec![undoable("book"), undoing_step(work("mail"))]));
+    undoing.ok("book").fail("mail");
+    let mut retrying = Trial::new(graph(vec![retried(work("fetch"), 3), checked("write", 5)]));
+    retrying.fail("fetch").ok("write");
+    for trial in [cases::at_gate(), stopping, undoing, retrying] {
+        let terminal = Terminal::new(80, 24);
+        let mut live = Live::new(trial.plan(), terminal.clone(), options(true));
+        trial.rows.iter().for_each(|row| live.row(row).unwrap());
+        live.tick(trial.now.after(Millis::seconds(9))).unwrap();
+        text += &format!("{}\n", terminal.text());
+    }
+    same("drawn", &text);
+}
+
+/// A terminal that is gone.
+struct Gone;
+
+impl crate::live::Surface for Gone {
+    fn write(&mut self, _: &str) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn size(&self) -> Option<crate::live::Size> {
+        None
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_told() {
+    let trial = cases::chain();
+    let mut live = Live::new(trial.plan(), Gone, options(false));
+    live.row(&trial.rows[0]).unwrap();
+    assert!(live.tick(trial.now).is_err());
+    live.row(&trial.rows[1]).unwrap();
+    assert!(live.finish().is_err());
 }

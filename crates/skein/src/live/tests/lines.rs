@@ -1,9 +1,9 @@
 //! What a pipe is given: plain lines, each once.
 
 use skein_core::{
-    engine::{Batch, JournalError},
+    engine::{Batch, Event, JournalError, Record},
     plan::Hash,
-    time::Millis,
+    time::{Millis, Time},
 };
 
 use super::{
@@ -67,6 +67,20 @@ fn rows_that_are_not_the_next_are_refused_and_change_nothing() {
     let other = cases::failure();
     let mut live = Live::new(other.plan(), pipe, options(false));
     assert_eq!(live.row(&trial.rows[0]), Err(JournalError::OtherPlan));
+}
+
+/// Nothing of a run that was set aside at once can be looked up.
+#[test]
+fn a_run_that_was_set_aside_before_it_began_is_shown() {
+    let event = Event::Quarantined { message: "it makes no sense".into() };
+    let row = Batch::new(0, Hash::ZERO, vec![Record { at: Time(5), event }]);
+    let pipe = Pipe::default();
+    let mut live = Live::new(cases::chain().plan(), pipe.clone(), options(false));
+    live.row(&row).unwrap();
+    live.tick(Time(9)).unwrap();
+    let summary = live.finish().unwrap();
+    assert!(pipe.0.borrow().contains("run set aside: it makes no sense"));
+    assert!(summary.contains("Set aside: release 1.4.0"), "{summary}");
 }
 
 #[test]

@@ -57,12 +57,30 @@ fn the_object_of_a_run_is_what_is_documented() {
 #[test]
 fn every_run_has_every_documented_field() {
     let of_run = [
-        "run_id", "workflow", "status", "native_status", "degraded", "started_at", "finished_at", "duration_ms",
-        "outputs", "error", "cost", "steps",
+        "run_id",
+        "workflow",
+        "status",
+        "native_status",
+        "degraded",
+        "started_at",
+        "finished_at",
+        "duration_ms",
+        "outputs",
+        "error",
+        "cost",
+        "steps",
     ];
     let of_step = [
-        "path", "kind", "status", "native_status", "attempts", "iterations", "started_at", "finished_at",
-        "outputs", "error",
+        "path",
+        "kind",
+        "status",
+        "native_status",
+        "attempts",
+        "iterations",
+        "started_at",
+        "finished_at",
+        "outputs",
+        "error",
     ];
     for (name, case) in CASES {
         let trial = case();

@@ -51,10 +51,13 @@ pub fn checked(name: &str, iterations: u32) -> Step {
 }
 
 pub fn retried(mut step: Step, attempts: u32) -> Step {
-    let length = Millis::seconds(5);
-    let backoff = Backoff { initial: length, growth: Growth::Constant, max: length, jitter: false };
-    step.policy.retry = Retry::of(&[ErrorClass::Transient], attempts, backoff);
+    step.policy.retry = Retry::of(&[ErrorClass::Transient], attempts, five_seconds());
     step
+}
+
+pub fn five_seconds() -> Backoff {
+    let length = Millis::seconds(5);
+    Backoff { initial: length, growth: Growth::Constant, max: length, jitter: false }
 }
 
 /// A step whose failure undoes what was completed, and that can be undone itself.
