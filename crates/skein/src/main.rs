@@ -7,15 +7,17 @@ mod config;
 mod draw;
 mod exit;
 mod find;
-#[cfg(test)]
 mod live;
 mod output;
 mod parameters;
+mod person;
 mod plan;
 mod project;
 mod read;
-#[cfg(test)]
 mod result;
+mod settle;
+mod state;
+mod watch;
 
 use std::process::ExitCode;
 

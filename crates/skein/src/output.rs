@@ -14,6 +14,8 @@ pub enum Format {
     #[default]
     Human,
     Json,
+    /// A line of JSON for each event, as it comes.
+    Jsonl,
 }
 
 /// Standard output and standard error, and how to write on them.
@@ -57,6 +59,12 @@ impl Output {
             let text = render::human(diagnostic, self.paint_errors.0);
             write(&mut errors, &format!("{}\n\n", harmless(&text, self.paint_errors)));
         }
+    }
+
+    /// Something that a person should know while the command goes on.
+    pub fn warn(self, message: &str) {
+        let text = format!("{}: {message}\n", self.paint_errors.warning("warning"));
+        write(io::stderr().lock(), &harmless(&text, self.paint_errors));
     }
 
     /// A command that cannot do what was asked, in one line and what to do about it.

@@ -99,7 +99,7 @@ pub enum ResumeError {
 #[derive(Debug)]
 pub enum Told<'a> {
     /// A row is durable.
-    Row { running: Running<'a>, batch: &'a Batch },
+    Row { running: Running<'a>, batch: &'a Arc<Batch> },
     /// Nothing of the run is wanted any more.
     Closed { run: &'a RunId },
     /// Someone else has it now.
@@ -194,4 +194,14 @@ impl Drop for Host {
 
 fn stopped() -> StoreError {
     StoreError::Failed("the host has stopped".to_owned())
+}
+
+/// A name for a new run: short enough to be typed, and not used before.
+pub fn new_id() -> RunId {
+    const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let mut bytes = [0_u8; 10];
+    // The system has randomness long before anything of ours runs; a name that is taken is refused.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    let text: String = bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect();
+    RunId::new(text).expect("letters and digits are a name")
 }

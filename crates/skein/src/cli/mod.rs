@@ -6,6 +6,7 @@ mod graph;
 mod list;
 mod load;
 mod plan;
+mod run;
 mod schema;
 mod show;
 mod validate;
@@ -39,6 +40,8 @@ enum Command {
     Validate(validate::Arguments),
     /// Shows what a run would do, before anything is spent.
     Plan(plan::Arguments),
+    /// Does the work of a workflow, and shows it.
+    Run(run::Arguments),
     /// Draws the steps of a workflow.
     Graph(graph::Arguments),
     /// Prints the JSON Schema of a format, for editors.
@@ -69,6 +72,7 @@ pub fn run() -> Exit {
     match cli.command {
         Command::Validate(arguments) => validate::run(&arguments, output),
         Command::Plan(arguments) => plan::run(&arguments, output),
+        Command::Run(arguments) => run::run(&arguments, cli.state.as_deref(), output),
         Command::Graph(arguments) => graph::run(&arguments, output),
         Command::Schema(arguments) => schema::run(&arguments, output),
         Command::Explain(arguments) => explain::run(&arguments, output),
