@@ -21,7 +21,7 @@ pub fn workflow(bytes: &[u8]) {
     let stored = serde_json::to_string(&definition.frozen()).expect("a definition can be written");
     let again = Definition::from_frozen_json(&stored);
     let again = again.definition.unwrap_or_else(|| panic!("it was valid before: {:?}", again.problems));
-    assert_eq!(again.hash, definition.hash);
+    assert_eq!(again.hash(), definition.hash());
 }
 
 /// A row that decodes can be written and read back, and is judged without a panic.

@@ -18,7 +18,7 @@ use skein_core::{
 
 fn plan(ids: &[&str]) -> Plan {
     let work = || Kind::Work(Box::new(Work::new(Worker::Tool { tool: "t".into(), pinned: None })));
-    let steps = ids.iter().map(|id| Step::new(StepId::new(id).unwrap(), work())).collect();
+    let steps = ids.iter().map(|id| Step::new(StepId::new(id).unwrap(), work()));
     let workflow = Workflow::new(WorkflowId::new("w").unwrap(), Scope::new(Shape::Graph, steps));
     check(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap()
 }

@@ -29,3 +29,5 @@ mod references;
 mod shape;
 #[path = "plan/support.rs"]
 mod support;
+#[path = "plan/untrusted.rs"]
+mod untrusted;

@@ -1,4 +1,4 @@
-//! Names that a source takes from the project around it: its agents, tools, roles and domains.
+//! Names that a source takes from the project around it: its agents, tools, actions, roles and domains.
 //!
 //! Owns what is said about a name that the project does not define. Refuses to know where a project keeps them.
 
@@ -60,10 +60,26 @@ pub(crate) fn check<'a>(
         return;
     }
     for used in uses {
-        if !known.contains(used.name) {
+        if !defines(sort, &known, used.name) {
             sink.push(unknown(sort, &used, &known, sink));
         }
     }
+}
+
+/// Whether a name is known; of a tool or an action also with its major version, if that is not known to be another.
+fn defines(sort: Sort, known: &BTreeSet<String>, name: &str) -> bool {
+    // A folder and a path of a package cannot always hold the colon of an action's id.
+    let dashed = |known: &String| sort == Sort::Action && known.replace(':', "-") == name.replace(':', "-");
+    if known.contains(name) || known.iter().any(dashed) {
+        return true;
+    }
+    let Some((id, major)) = name.split_once('@').filter(|_| matches!(sort, Sort::Tool | Sort::Action)) else {
+        return false;
+    };
+    let is_number = !major.is_empty() && major.bytes().all(|byte| byte.is_ascii_digit());
+    let first = format!("{id}@");
+    let of_other = known.range(first.clone()..).next().is_some_and(|other| other.starts_with(&first));
+    is_number && known.contains(id) && !of_other
 }
 
 fn unchecked(sort: Sort, first: &Use<'_>) -> Diagnostic {
@@ -74,7 +90,9 @@ fn unchecked(sort: Sort, first: &Use<'_>) -> Diagnostic {
         Sort::Agent => diagnostic.hint(
             "define it before a run: `[agents.NAME]` in `skein.toml`, a resource of kind Agent, or `agents/NAME.md`",
         ),
-        Sort::Tool | Sort::Role | Sort::Domain => diagnostic,
+        Sort::Tool => diagnostic.hint("define it before a run: `.tools/ID/TOOL.md`"),
+        Sort::Action => diagnostic.hint("define it before a run: `.actions/ID/ACTION.md`"),
+        Sort::Role | Sort::Domain => diagnostic,
     }
 }
 
@@ -92,8 +110,10 @@ fn unknown(sort: Sort, used: &Use<'_>, known: &BTreeSet<String>, sink: &Sink) ->
             }
         }
         None => {
-            let shown: Vec<String> = known.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
-            let more = if known.len() > SHOWN { " and others" } else { "" };
+            let versions = |name: &&String| name.split_once('@').is_some_and(|(id, _)| known.contains(id));
+            let mut plain = known.iter().filter(|name| !versions(name));
+            let shown: Vec<String> = plain.by_ref().take(SHOWN).map(|name| format!("`{name}`")).collect();
+            let more = if plain.next().is_some() { " and others" } else { "" };
             diagnostic.hint(format!("its {many} are {}{more}", shown.join(", ")))
         }
     }
@@ -103,6 +123,7 @@ fn words(sort: Sort) -> (&'static str, &'static str) {
     match sort {
         Sort::Agent => ("agent", "agents"),
         Sort::Tool => ("tool", "tools"),
+        Sort::Action => ("action", "actions"),
         Sort::Role => ("role", "roles"),
         Sort::Domain => ("domain", "domains"),
     }

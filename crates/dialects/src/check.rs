@@ -15,7 +15,7 @@ use crate::{
     code::Code,
     detect::{Dialect, detect},
     diagnostic::{Diagnostic, Sink},
-    ioa, load,
+    extension, ioa, load,
     lowering::Lowered,
     places::Places,
     problem::Voice,
@@ -98,6 +98,9 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
         Dialect::Ioa => ioa::lower(detected.tree, sink, project),
         Dialect::Swdl => swdl::lower(detected.tree, sink, project),
     };
+    if let Some(lowered) = &lowered {
+        extension::check(dialect, lowered, sink);
+    }
     (Some(dialect), lowered)
 }
 
@@ -182,8 +185,11 @@ impl Files<'_> {
             }
             let number = self.number(problem);
             let read = &mut self.read[number];
-            if let Some(file) = &read.file {
-                read.sink.push(file.voice.diagnostic(problem, &file.places));
+            match &read.file {
+                // The sink counts by itself, and says the sum of both.
+                Some(file) if problem.more > 0 => read.sink.count(file.voice.code(problem), problem.more),
+                Some(file) => read.sink.push(file.voice.diagnostic(problem, &file.places)),
+                None => {}
             }
         }
     }

@@ -130,6 +130,7 @@ codes! { // table
     0913 IndirectReference Warning,
     0914 SharedWorkspace Warning,
     0915 OutsideWorkspace Warning,
+    0916 UntrustedText Warning,
     0921 NothingToUndo Note,
     0922 WorkerStarts Note,
 }

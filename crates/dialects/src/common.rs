@@ -3,11 +3,14 @@
 use skein_core::{
     expr::Span,
     ir::{Capability, Kind, OnInterrupted, Retry, Worker},
+    limits,
+    time::Millis,
 };
 
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
+    read::{Given, Spanned},
 };
 
 /// What happens to an attempt that the host died under, where the source says nothing: whatever may be done twice is;
@@ -38,6 +41,30 @@ pub(crate) fn id_like(text: &str) -> String {
     match id.trim() {
         "" | "." | ".." => "workflow".to_owned(),
         id => id.to_owned(),
+    }
+}
+
+/// A delay before another attempt, which the engine never makes longer than a day.
+pub(crate) fn delay(
+    given: Given<'_>,
+    length: Option<Spanned<Millis>>,
+    sink: &mut Sink,
+) -> Option<Spanned<Millis>> {
+    let length = length?;
+    if length.value.0 > limits::BACKOFF {
+        let message = format!("`{}` is at most {}", given.name, Millis(limits::BACKOFF));
+        sink.push(Diagnostic::new(Code::BadDuration, given.node.source(), given.node.mark(), message));
+        return None;
+    }
+    Some(length)
+}
+
+/// Refuses delays of which the longest is shorter than the first.
+pub(crate) fn refuse_short_longest(first: &Spanned<Millis>, most: &Spanned<Millis>, sink: &mut Sink) {
+    if most.value < first.value {
+        let message = "the longest delay is shorter than the first";
+        let diagnostic = Diagnostic::new(Code::FieldsClash, &sink.source, most.span, message);
+        sink.push(diagnostic.also(first.span, "the first is this long"));
     }
 }
 

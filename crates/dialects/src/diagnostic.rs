@@ -93,6 +93,16 @@ impl Diagnostic {
         self
     }
 
+    /// Another word in the place of one, in the quotes that it has: in JSON, a word without them is none.
+    #[must_use]
+    pub fn fix_word(self, span: Span, word: &str) -> Diagnostic {
+        let text = match self.labels[0].source.slice(span).chars().next() {
+            Some(quote @ ('"' | '\'')) => format!("{quote}{word}{quote}"),
+            _ => word.to_owned(),
+        };
+        self.fix(span, text)
+    }
+
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
@@ -125,6 +135,8 @@ pub struct Sink {
     pub source: Arc<Source>,
     kept: Vec<Diagnostic>,
     counts: BTreeMap<Code, usize>,
+    /// How many of each kind were only counted, here or before.
+    unkept: BTreeMap<Code, usize>,
     /// What has been said where, by the address of the source.
     places: BTreeSet<(Code, usize, Span)>,
     errors: bool,
@@ -132,7 +144,14 @@ pub struct Sink {
 
 impl Sink {
     pub fn new(source: Arc<Source>) -> Sink {
-        Sink { source, kept: Vec::new(), counts: BTreeMap::new(), places: BTreeSet::new(), errors: false }
+        Sink {
+            source,
+            kept: Vec::new(),
+            counts: BTreeMap::new(),
+            unkept: BTreeMap::new(),
+            places: BTreeSet::new(),
+            errors: false,
+        }
     }
 
     /// Adds one; the same code at the same place is said once.
@@ -145,9 +164,15 @@ impl Sink {
         self.errors |= diagnostic.is_error();
         let count = self.counts.entry(diagnostic.code).or_default();
         *count += 1;
-        if *count <= KEPT {
-            self.kept.push(diagnostic);
+        match *count <= KEPT {
+            true => self.kept.push(diagnostic),
+            false => self.count(diagnostic.code, 1),
         }
+    }
+
+    /// Counts some of a kind that nobody has kept.
+    pub fn count(&mut self, code: Code, more: usize) {
+        *self.unkept.entry(code).or_default() += more;
     }
 
     pub fn extend(&mut self, diagnostics: impl IntoIterator<Item = Diagnostic>) {
@@ -157,6 +182,11 @@ impl Sink {
     /// Whether more of this kind would only be counted, so that it is not worth working out what was meant.
     pub fn is_full(&self, code: Code) -> bool {
         self.counts.get(&code).is_some_and(|count| *count >= KEPT)
+    }
+
+    /// Whether nothing has been said.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
     }
 
     pub fn has_errors(&self) -> bool {
@@ -170,11 +200,9 @@ impl Sink {
             let Label { source, span, .. } = diagnostic.place();
             (!Arc::ptr_eq(source, &self.source), *span)
         });
-        for (code, count) in self.counts {
-            if count > KEPT {
-                let message = format!("{} more of these are not shown", count - KEPT);
-                self.kept.push(Diagnostic::new(code, &self.source, Span::default(), message));
-            }
+        for (code, more) in self.unkept {
+            let message = format!("{more} more of these are not shown");
+            self.kept.push(Diagnostic::new(code, &self.source, Span::default(), message));
         }
         self.kept
     }

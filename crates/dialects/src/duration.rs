@@ -44,6 +44,9 @@ impl Units {
             let (number, after) = rest.split_at(digits);
             let unit_end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
             let (unit, after) = after.split_at(unit_end);
+            if after.starts_with(['.', ',']) && !number.is_empty() {
+                return Err("it must be whole numbers, each with a unit".to_owned());
+            }
             let number: u64 = number.parse().map_err(|_| missing_number(number, rest))?;
             let size = self.known().iter().find(|(known, _)| *known == unit).map(|(_, size)| *size);
             let size = size.ok_or_else(|| match unit {
@@ -59,6 +62,20 @@ impl Units {
             total if total > limits::TIMEOUT => Err("it is more than 366 days".to_owned()),
             total => Ok(Millis(total)),
         }
+    }
+
+    /// A part of a unit, such as `1.5h`, in whole numbers of a smaller one.
+    pub fn in_whole_numbers(self, text: &str) -> Option<String> {
+        let (whole, rest) = text.split_once(['.', ','])?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let (part, unit) = rest.split_at(digits);
+        let (_, size) = self.known().iter().find(|(known, _)| *known == unit)?;
+        let scale = 10u64.checked_pow(u32::try_from(part.len()).ok()?)?;
+        let parts = format!("{whole}{part}").parse::<u64>().ok()?.checked_mul(*size)?;
+        let total = parts / scale;
+        let exact = parts % scale == 0 && total > 0;
+        let (unit, size) = self.known().iter().rev().find(|(_, size)| exact && total % size == 0)?;
+        Some(format!("{}{unit}", total / size))
     }
 }
 
@@ -82,6 +99,19 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_a_unit_is_whole_in_a_smaller_one() {
+        let of = |units: Units, text| units.in_whole_numbers(text);
+        assert_eq!(of(Units::UpToHours, "1.5h").as_deref(), Some("90m"));
+        assert_eq!(of(Units::UpToHours, "2.0h").as_deref(), Some("2h"));
+        assert_eq!(of(Units::UpToHours, "0,25s").as_deref(), Some("250ms"));
+        assert_eq!(of(Units::UpToDays, "0.5d").as_deref(), Some("12h"));
+        assert_eq!(of(Units::UpToDays, "0.5s"), None);
+        for other in ["1.5", "1.5x", "1.5h30m", "1h", "0.0h", ".", "1.99999999999999999999h", "-1.5h"] {
+            assert_eq!(of(Units::UpToHours, other), None, "{other}");
+        }
+    }
+
+    #[test]
     fn what_is_not_one_says_why() {
         let of = |text| Units::UpToHours.parse(text).unwrap_err();
         assert_eq!(of(""), "it is empty");
@@ -90,6 +120,7 @@ mod tests {
         assert_eq!(of("5x"), "there is no unit `x`");
         assert_eq!(of("-5m"), "a number was expected where `-5m` begins");
         assert_eq!(of("30"), "30 of what?");
+        assert_eq!(of("1.5h"), "it must be whole numbers, each with a unit");
         assert_eq!(of("1d"), "there is no unit `d`");
         assert_eq!(of("99999999999999999999s"), "99999999999999999999 is too large");
         assert_eq!(of("9999999h"), "it is more than 366 days");

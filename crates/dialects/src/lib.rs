@@ -14,6 +14,7 @@ mod common;
 mod detect;
 mod diagnostic;
 mod duration;
+mod extension;
 mod ioa;
 mod load;
 mod lowering;

@@ -47,9 +47,7 @@ impl<'a> Lowering<'a> {
 
     /// Where everything stands, and the sources that are called.
     pub fn places(self, tree: Tree, workflow: Renames, step: Renames) -> (Places, Vec<Arc<Source>>) {
-        let mut places = Places::new(tree, workflow, step);
-        self.steps.into_iter().for_each(|(id, head, node)| places.step(id, head, node));
-        (places, self.calls)
+        (Places::new(tree, self.steps, workflow, step), self.calls)
     }
 
     /// Says where a step stands that is a field of a mapping.

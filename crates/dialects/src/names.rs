@@ -1,6 +1,9 @@
 //! Names that must differ to every reader: to a person, and to a file system that folds case.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, hash_map::Entry},
+};
 
 use skein_core::expr::Span;
 use unicode_normalization::UnicodeNormalization;
@@ -12,7 +15,7 @@ use crate::{
 
 /// Refuses names that look the same or fold to the same, and are not.
 pub fn refuse_twins<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str, sink: &mut Sink) {
-    let mut seen: BTreeMap<String, (&str, Span)> = BTreeMap::new();
+    let mut seen: HashMap<Cow<'_, str>, (&str, Span)> = HashMap::new();
     for (name, span) in names {
         let (first, at) = *seen.entry(folded(name)).or_insert((name, span));
         if first != name {
@@ -27,7 +30,7 @@ pub fn refuse_twins<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str
 
 /// Refuses a name that is there twice, also where an alias is why.
 pub fn refuse_duplicates<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str, sink: &mut Sink) {
-    let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
+    let mut seen: HashMap<&str, Span> = HashMap::new();
     for (name, span) in names {
         match seen.entry(name) {
             Entry::Vacant(entry) => {
@@ -45,9 +48,10 @@ pub fn refuse_duplicates<'a>(names: impl Iterator<Item = (&'a str, Span)>, what:
     }
 }
 
-fn folded(name: &str) -> String {
-    if name.is_ascii() {
-        return name.to_ascii_lowercase();
+fn folded(name: &str) -> Cow<'_, str> {
+    match name.is_ascii() {
+        true if !name.bytes().any(|byte| byte.is_ascii_uppercase()) => name.into(),
+        true => name.to_ascii_lowercase().into(),
+        false => name.nfc().flat_map(char::to_lowercase).nfc().collect(),
     }
-    name.nfc().flat_map(char::to_lowercase).nfc().collect()
 }

@@ -24,8 +24,8 @@ pub(crate) struct Pair<'a> {
 /// Of the steps in one workspace, each is asked about the one before it in an order in which none comes before what it
 /// waits for. If all of those wait for one another, directly or not, then all of them do.
 pub(crate) fn shared_workspaces(scope: &Scope, most: usize) -> Vec<Pair<'_>> {
-    // One at a time never meet.
-    if scope.concurrency == Some(1) {
+    // One at a time never meet, and one alone meets no other.
+    if scope.concurrency == Some(1) || scope.steps.iter().filter_map(|step| changed(step)).nth(1).is_none() {
         return Vec::new();
     }
     let Some(order) = Order::of(scope) else { return Vec::new() };
@@ -34,6 +34,7 @@ pub(crate) fn shared_workspaces(scope: &Scope, most: usize) -> Vec<Pair<'_>> {
     for &at in &order.sorted {
         if let Some(workspace) = changed(&scope.steps[at])
             && let Some(before) = last.insert(normal(workspace), at)
+            && !order.after[at].contains(&before)
         {
             asked.push((before, at));
         }

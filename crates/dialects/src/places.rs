@@ -3,7 +3,11 @@
 //! A format says where each of its steps stands and which of its fields became which field of the IR; the rest of a
 //! path is walked in the tree. Nothing is remembered for each field, so a large source costs no more than its steps.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use skein_core::{expr::Span, ids::StepId, plan::At};
 
@@ -25,24 +29,24 @@ pub struct Places {
     pub tree: Tree,
     workflow: Renames,
     step: Renames,
-    /// The place to show for a step, and its node.
-    steps: BTreeMap<StepId, (Span, u32)>,
+    /// Each step, the place to show for it, and its node.
+    steps: Vec<(StepId, Span, u32)>,
+    /// The numbers of those by name, once something is to be shown.
+    numbers: OnceCell<HashMap<StepId, usize>>,
     /// Fields of the workflow that have no name of their own in the source: the node, and where in its text the
     /// field starts if that can be told.
     parts: BTreeMap<String, (u32, Option<u32>)>,
     /// The steps in which the undo of others is written.
     undos: BTreeMap<StepId, StepId>,
+    /// Steps of which some fields are written in the step around them.
+    around: BTreeMap<StepId, StepId>,
 }
 
 impl Places {
-    pub fn new(tree: Tree, workflow: Renames, step: Renames) -> Places {
-        let (steps, parts, undos) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Places { tree, workflow, step, steps, parts, undos }
-    }
-
-    /// Says where a step stands. The first place of a name is kept.
-    pub fn step(&mut self, id: StepId, head: Span, node: u32) {
-        self.steps.entry(id).or_insert((head, node));
+    /// Of several steps of one name, the first is meant.
+    pub fn new(tree: Tree, steps: Vec<(StepId, Span, u32)>, workflow: Renames, step: Renames) -> Places {
+        let (parts, undos, around) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Places { tree, workflow, step, steps, numbers: OnceCell::new(), parts, undos, around }
     }
 
     /// Says where a field of the workflow stands that is a part of some text.
@@ -55,15 +59,35 @@ impl Places {
         self.undos.insert(step, undo);
     }
 
+    /// Says that fields of a step can stand in the one around it.
+    pub fn within(&mut self, step: StepId, around: StepId) {
+        self.around.insert(step, around);
+    }
+
+    /// Every step with where it is written.
+    pub fn steps(&self) -> impl Iterator<Item = (&StepId, Node<'_>)> {
+        self.steps.iter().map(|(id, _, node)| (id, self.tree.node(*node)))
+    }
+
     /// Where a step is written.
     pub fn node(&self, step: &StepId) -> Option<Node<'_>> {
-        self.steps.get(step).map(|(_, node)| self.tree.node(*node))
+        self.find(step).map(|(_, node)| node)
+    }
+
+    /// The place to show for a step, and where it is written.
+    fn find(&self, step: &StepId) -> Option<(Span, Node<'_>)> {
+        let numbers = self.numbers.get_or_init(|| {
+            let backwards = self.steps.iter().enumerate().rev();
+            backwards.map(|(number, (id, ..))| (id.clone(), number)).collect()
+        });
+        let (_, head, node) = &self.steps[*numbers.get(step)?];
+        Some((*head, self.tree.node(*node)))
     }
 
     pub fn locate(&self, at: &At) -> Place {
         let (step, field) = self.written_in(at);
-        let (head, node, renames) = match step.and_then(|id| self.steps.get(id)) {
-            Some((head, node)) => (*head, self.tree.node(*node), self.step),
+        let (head, node, renames) = match step.and_then(|id| self.find(id)) {
+            Some((head, node)) => (head, node, self.step),
             None => match self.parts.get(&at.field) {
                 Some((node, start)) => return part_of(self.tree.node(*node), *start, at.span),
                 None => (self.top(), self.tree.root(), self.workflow),
@@ -80,7 +104,15 @@ impl Places {
                 Found::Nothing => {}
             }
         }
-        nearest.unwrap_or_else(|| (node.source().clone(), head))
+        let around = || {
+            let step = self.around.get(step?)?;
+            let node = self.node(step)?;
+            renamed(field, renames).iter().find_map(|path| match walk(node, path) {
+                Found::Whole(found) => Some((found.source().clone(), found.mark())),
+                Found::Part(_) | Found::Nothing => None,
+            })
+        };
+        nearest.or_else(around).unwrap_or_else(|| (node.source().clone(), head))
     }
 
     /// The step in which a field is written, and the field there.

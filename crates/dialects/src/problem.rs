@@ -25,7 +25,7 @@ impl Voice {
         let (source, span) = places.locate(&problem.at);
         let stricter = self.made_error(problem);
         let message = self.in_words(&problem.message);
-        let diagnostic = Diagnostic::new(stricter.unwrap_or(code(problem.code)), &source, span, message);
+        let diagnostic = Diagnostic::new(self.code(problem), &source, span, message);
         let mut diagnostic = diagnostic.maybe_hint(self.hint(problem));
         if stricter.is_none() {
             diagnostic.severity = problem.severity;
@@ -35,6 +35,11 @@ impl Voice {
             diagnostic.labels.push(Label { source, span, message });
         }
         diagnostic
+    }
+
+    /// The code that a problem has in this format.
+    pub(crate) fn code(&self, problem: &Problem) -> Code {
+        self.made_error(problem).unwrap_or(code(problem.code))
     }
 
     pub(crate) fn is_error(&self, problem: &Problem) -> bool {
@@ -114,6 +119,7 @@ fn code(code: ProblemCode) -> Code {
         P::AnyoneMayApprove => Code::AnyoneMayApprove,
         P::InputMayBeMissing => Code::InputMayBeMissing,
         P::UnboundedEach => Code::UnboundedEach,
+        P::UntrustedText => Code::UntrustedText,
         P::NothingToUndo => Code::NothingToUndo,
         P::WorkerStarts => Code::WorkerStarts,
     }

@@ -26,6 +26,8 @@ pub struct NotFound {
 pub enum Sort {
     Agent,
     Tool,
+    /// What tools can implement.
+    Action,
     Role,
     Domain,
 }
@@ -35,7 +37,8 @@ pub trait Project {
     /// The source of a workflow that another one names. Two names for one file give sources of the same key.
     fn workflow(&self, from: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound>;
 
-    /// The names of a sort that the project defines; if it defines none, nothing can be said about any.
+    /// The names of a sort that the project defines; if it defines none, nothing can be said about any. A tool or an
+    /// action of a known version is there as `id@major`, too.
     fn names(&self, _: Sort) -> Vec<String> {
         Vec::new()
     }

@@ -40,11 +40,16 @@ pub struct Fields<'a> {
     /// Where to say that a field is missing.
     head: Span,
     asked: Vec<&'static str>,
+    /// Which of the first fields have been asked for, as bits.
+    found: u64,
     /// What is required and not there; reported at the end, because it may only be misspelt.
     missing: Vec<&'static str>,
     /// Fields of the past, about which something else is said.
     retired: Vec<&'static str>,
 }
+
+/// As many fields as most mappings are asked for.
+const ASKED: usize = 24;
 
 /// One field that was given.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +70,8 @@ impl<'a> Fields<'a> {
             what,
             node,
             head: node.mark(),
-            asked: Vec::new(),
+            asked: Vec::with_capacity(ASKED),
+            found: 0,
             missing: Vec::new(),
             retired: Vec::new(),
         })
@@ -88,8 +94,9 @@ impl<'a> Fields<'a> {
     /// A field that may be left out. One without a value counts as left out.
     pub fn optional(&mut self, name: &'static str) -> Option<Given<'a>> {
         self.asked.push(name);
-        let node = self.node.get(name)?;
-        (!node.is_null()).then_some(Given { name, node })
+        let (place, field) = self.node.find(name)?;
+        self.found |= u32::try_from(place).ok().and_then(|place| 1u64.checked_shl(place)).unwrap_or(0);
+        (!field.value.is_null()).then_some(Given { name, node: field.value })
     }
 
     pub fn required(&mut self, name: &'static str, sink: &mut Sink) -> Option<Given<'a>> {
@@ -144,9 +151,8 @@ impl<'a> Fields<'a> {
     }
 
     fn unknown(mut self, sink: &mut Sink, code: Code, elsewhere: impl Fn(&str) -> Option<String>) {
-        let absent: Vec<&str> =
-            self.asked.iter().copied().filter(|name| self.node.get(name).is_none()).collect();
-        for field in self.node.fields().into_iter().flatten() {
+        let fields = self.node.fields().filter(|fields| self.found.count_ones() as usize != fields.len());
+        for field in fields.into_iter().flatten() {
             if self.asked.contains(&field.key) || self.retired.contains(&field.key) {
                 continue;
             }
@@ -156,7 +162,8 @@ impl<'a> Fields<'a> {
                 continue;
             }
             let near = || closest(field.key, self.asked.iter().copied());
-            let near = if sink.is_full(code) { None } else { near().filter(|near| absent.contains(near)) };
+            let near = if sink.is_full(code) { None } else { near() };
+            let near = near.filter(|near| self.node.get(near).is_none());
             let missing = near.and_then(|near| self.missing.iter().position(|name| *name == near));
             let code = if missing.is_some() { Code::UnknownField } else { code };
             let message = format!("{} has no field `{}`", self.what, brief(field.key));
@@ -165,7 +172,7 @@ impl<'a> Fields<'a> {
                 (Some(hint), _) => diagnostic.hint(hint),
                 (None, Some(near)) => {
                     missing.map(|at| self.missing.remove(at));
-                    diagnostic.hint(format!("did you mean `{near}`?")).fix(field.key_span, near)
+                    diagnostic.hint(format!("did you mean `{near}`?")).fix_word(field.key_span, near)
                 }
                 (None, None) => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
             });
@@ -347,7 +354,7 @@ impl<'a> Given<'a> {
         let message = format!("`{}` cannot be `{}`", self.name, brief(raw));
         let diagnostic = self.error(Code::UnknownWord, message);
         sink.push(match closest(raw, names()) {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix(self.span(), near),
+            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix_word(self.span(), near),
             None => diagnostic.hint(format!("it is one of {}", listed())),
         });
         None
@@ -367,8 +374,14 @@ impl<'a> Given<'a> {
             Ok(length) => Some(Spanned::new(length, self.span())),
             Err(why) => {
                 let message = format!("`{}` is not a length of time: {why}", brief(text));
-                let hint = format!("write it such as `{}`; units are {}", units.example(), units.listed());
-                sink.push(self.error(Code::BadDuration, message).hint(hint));
+                let diagnostic = self.error(Code::BadDuration, message);
+                sink.push(match units.in_whole_numbers(text) {
+                    Some(meant) => diagnostic.hint(format!("write `{meant}`")).fix_word(self.span(), &meant),
+                    None => {
+                        let (example, known) = (units.example(), units.listed());
+                        diagnostic.hint(format!("write it such as `{example}`; units are {known}"))
+                    }
+                });
                 None
             }
         }

@@ -1,6 +1,6 @@
 //! Diagnostics as people and programs see them: the source line with carets for people, an object for programs.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet};
 use serde_json::{Value, json};
@@ -29,8 +29,10 @@ pub fn human(diagnostic: &Diagnostic, colour: bool) -> String {
         match &diagnostic.fix {
             Some(fix) => {
                 let source = &diagnostic.place().source;
-                let patch = Patch::new(source.range(fix.span), fix.text.as_str());
-                let snippet = Snippet::source(source.text.as_str()).path(source.name.as_str()).patch(patch);
+                let (part, line) = source.lines_around([fix.span].into_iter());
+                let patch = Patch::new(within(source.range(fix.span), &part), fix.text.as_str());
+                let snippet = Snippet::source(&source.text[part]).line_start(line);
+                let snippet = snippet.path(source.name.as_str()).patch(patch);
                 report.push(Level::HELP.secondary_title(hint.as_str()).element(snippet));
             }
             None => main = main.element(Level::HELP.message(hint.as_str())),
@@ -66,15 +68,23 @@ fn snippet<'a>(
     source: &'a Source,
     labels: &[(usize, &'a Label)],
 ) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
+    // Lines are counted in what is given, and most of a large source is not shown.
+    let (part, line) = source.lines_around(labels.iter().map(|(_, label)| label.span));
     let annotations = labels.iter().map(|(number, label)| {
         let kind = if *number == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
-        let annotation = kind.span(source.range(label.span));
+        let annotation = kind.span(within(source.range(label.span), &part));
         match label.message.as_str() {
             "" => annotation,
             message => annotation.label(message),
         }
     });
-    Snippet::source(source.text.as_str()).path(source.name.as_str()).annotations(annotations)
+    let annotations: Vec<_> = annotations.collect();
+    Snippet::source(&source.text[part]).line_start(line).path(source.name.as_str()).annotations(annotations)
+}
+
+/// A range of the source within a part of it.
+fn within(range: Range<usize>, part: &Range<usize>) -> Range<usize> {
+    range.start - part.start..range.end - part.start
 }
 
 /// For programs.

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use skein_core::expr::Span;
 
 /// One file as it was read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Source {
     /// What people are shown: the path as they gave it.
     pub name: String,
@@ -34,8 +34,7 @@ impl Source {
 
     /// The same source, under this key.
     pub fn keyed(self: Arc<Source>, key: String) -> Arc<Source> {
-        let Source { name, text, lines, .. } = &*self;
-        Arc::new(Source { key, name: name.clone(), text: text.clone(), lines: lines.clone() })
+        Arc::new(Source { key, ..Arc::unwrap_or_clone(self) })
     }
 
     pub fn position(&self, offset: u32) -> Position {
@@ -58,8 +57,19 @@ impl Source {
         start..floor(span.end).max(start)
     }
 
+    /// The whole lines that hold all of some spans, and the number of the first.
+    pub fn lines_around(&self, spans: impl Iterator<Item = Span>) -> (Range<usize>, usize) {
+        let ranges = spans.map(|span| self.range(span));
+        let whole = ranges.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or_default();
+        let line_of = |at: usize| self.lines.partition_point(|start| *start as usize <= at);
+        let first = line_of(whole.start);
+        let end = self.lines.get(line_of(whole.end)).map_or(self.text.len(), |next| *next as usize);
+        (self.lines[first - 1] as usize..end, first)
+    }
+
     pub fn slice(&self, span: Span) -> &str {
-        &self.text[self.range(span)]
+        let exact = self.text.get(span.start as usize..span.end as usize);
+        exact.unwrap_or_else(|| &self.text[self.range(span)])
     }
 }
 

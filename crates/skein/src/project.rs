@@ -234,7 +234,8 @@ impl Project for OnDisk {
     fn names(&self, sort: Sort) -> Vec<String> {
         match sort {
             Sort::Agent => self.agents(),
-            Sort::Tool => entries(&self.root.join(".tools")).iter().filter_map(|path| tool(path)).collect(),
+            Sort::Tool => described(&self.root.join(".tools"), "TOOL.md"),
+            Sort::Action => described(&self.root.join(".actions"), "ACTION.md"),
             Sort::Role => self.config.roles.keys().cloned().collect(),
             Sort::Domain => stems(&self.root.join("domains"), &["yaml", "yml"]),
         }
@@ -245,6 +246,30 @@ impl Project for OnDisk {
     }
 }
 
-fn tool(folder: &Path) -> Option<String> {
-    folder.join("TOOL.md").is_file().then(|| folder.file_name()?.to_str().map(str::to_owned)).flatten()
+/// Each thing that has a folder with a file that describes it: by the folder's name, by the id that the file gives, and
+/// by both with the major version, where the file says one.
+fn described(folder: &Path, file: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for path in entries(folder) {
+        let (Some(name), true) = (path.file_name().and_then(|name| name.to_str()), path.join(file).is_file())
+        else {
+            continue;
+        };
+        let about = read::source(&path.join(file), name).ok();
+        let field = |key: &str| about.as_ref().and_then(|source| head_field(&source.text, key));
+        let major = field("version").and_then(|version| version.split('.').next().map(str::to_owned));
+        for id in [Some(name.to_owned()), field("id")].into_iter().flatten() {
+            names.extend(major.as_ref().map(|major| format!("{id}@{major}")));
+            names.push(id);
+        }
+    }
+    names
+}
+
+/// A plain field of the front matter, without quotes.
+fn head_field(text: &str, key: &str) -> Option<String> {
+    let head = text.strip_prefix("---")?.split("\n---").next()?;
+    let value = head.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    let value = value.split(" #").next()?.trim().trim_matches(['"', '\'']);
+    (!value.is_empty()).then(|| value.to_owned())
 }

@@ -25,8 +25,8 @@ fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     if !kind.is_file() {
         return Err("it is not a regular file".to_owned());
     }
-    let mut bytes = Vec::new();
     let most = u64::try_from(limits::SOURCE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let mut bytes = Vec::with_capacity(usize::try_from(kind.len().min(most)).unwrap_or_default());
     let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
     read.map(|_| bytes).map_err(|error| plain(&error))
 }

@@ -4,6 +4,7 @@
 use std::ops::RangeInclusive;
 
 use crate::{
+    ids::StepId,
     ir::{Effect, Effects, ErrorClass, RunStatus, StepStatus, UndoFailure, UndoPolicy, Words},
     limits,
     time::Millis,
@@ -73,6 +74,11 @@ fn step_word(status: StepStatus) -> &'static str {
         StepStatus::Cancelled => "cancelled",
         StepStatus::Undone => "compensated",
     }
+}
+
+/// The gate that asks before a subworkflow starts. Ids of steps have no dots, so that no other step has its name.
+pub fn approval_of(step: &StepId) -> Option<StepId> {
+    StepId::new(format!("{step}.approval")).ok()
 }
 
 /// Lower case letters, digits and dashes, from a letter to a letter or digit.

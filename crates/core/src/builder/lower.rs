@@ -8,7 +8,9 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{
-    ApprovalClass, StepDefinition, StepHandle, StepKind, WorkflowDefinition, aip15, lower_kind,
+    ApprovalClass, StepDefinition, StepHandle, StepKind, WorkflowDefinition, aip15,
+    ask::ask_first,
+    lower_kind,
     undo::{Undos, detours, targeted},
 };
 use crate::{
@@ -116,9 +118,12 @@ impl<'a> Lower<'a> {
         let kept: Vec<&StepDefinition> =
             steps.iter().map(StepHandle::definition).filter(|step| is_forward(step)).collect();
         let nexts = self.nexts(&kept);
-        let lowered =
+        let lowered: Vec<_> =
             kept.iter().zip(nexts).filter_map(|(step, next)| self.step(step, next, depth)).collect();
-        let start = start.and_then(|start| self.id(At::field("start"), start));
+        let mut start = start.and_then(|start| self.id(At::field("start"), start));
+        let asked: BTreeSet<&str> =
+            kept.iter().filter(|step| self.asks(step)).map(|step| &*step.id).collect();
+        let lowered = ask_first(lowered, &mut start, &asked);
         let shape = Shape::Routed { start, cycles: self.allows_cycles() };
         Scope { undo: aip15::undo(), ..Scope::new(shape, lowered) }
     }
@@ -187,10 +192,14 @@ impl<'a> Lower<'a> {
         })
     }
 
+    /// Whether a person is asked before each start of a step, by its own class or else the workflow's.
+    fn asks(&self, step: &StepDefinition) -> bool {
+        *step.approval.as_ref().unwrap_or(&self.definition.approval) == ApprovalClass::Always
+    }
+
     fn policy(&self, step: &StepDefinition, kind: &Kind) -> StepPolicy {
         let is_tool = matches!(kind, Kind::Work(_));
         let waits = matches!(kind, Kind::Gate(_) | Kind::Wait(_));
-        let class = step.approval.as_ref().unwrap_or(&self.definition.approval);
         StepPolicy {
             // A gate's time is its own.
             timeout: step
@@ -200,7 +209,7 @@ impl<'a> Lower<'a> {
                 .filter(|_| !waits),
             retry: step.retry.as_ref().map(|retry| retry.of_step()).unwrap_or_default(),
             effects: aip15::effects(),
-            approval: (is_tool && *class == ApprovalClass::Always).then(ApprovalHold::default),
+            approval: (is_tool && self.asks(step)).then(ApprovalHold::default),
             ..StepPolicy::default()
         }
     }

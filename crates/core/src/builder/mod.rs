@@ -26,6 +26,7 @@
 //! ```
 
 pub mod aip15;
+mod ask;
 mod kinds;
 mod lower;
 mod lower_kind;

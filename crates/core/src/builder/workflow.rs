@@ -139,7 +139,7 @@ pub struct LoweredWorkflow {
 /// let up_front = WorkflowDefinition::new("greeting", "Says hello.").steps([hello.clone()]);
 /// let one = define_workflow(up_front).commit().unwrap();
 /// let other = define_workflow(WorkflowDefinition::new("greeting", "Says hello.")).step(hello).commit().unwrap();
-/// assert_eq!(one.definition.hash, other.definition.hash);
+/// assert_eq!(one.definition.hash(), other.definition.hash());
 /// ```
 pub fn define_workflow(definition: WorkflowDefinition) -> WorkflowHandle {
     WorkflowHandle { definition, problems: Vec::new() }

@@ -106,7 +106,9 @@ impl Driver {
 
     fn check_plan(&mut self, first: &Event) -> Result<(), JournalError> {
         match first {
-            Event::RunStarted { definition, parameters, .. } if *definition == self.plan.definition.hash => {
+            Event::RunStarted { definition, parameters, .. }
+                if *definition == self.plan.definition.hash() =>
+            {
                 self.plan.parameters = parameters.clone();
                 Ok(())
             }

@@ -1,6 +1,8 @@
 //! Owns finding out what type an expression has, and what in it can never work, before anything runs.
 //! Refuses to guess: where a type is unknown nothing is said.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::ast::{CompareOp, Expr, Function, Node, Piece, Root};
@@ -103,7 +105,7 @@ impl<'a> Checker<'a> {
             }
             Node::Object { fields, .. } => {
                 let fields = fields.iter().map(|(key, expr)| (key.clone(), self.member(key, expr)));
-                Ty::Object { fields: fields.collect(), open: false }
+                Ty::Object { fields: Arc::new(fields.collect()), open: false }
             }
             Node::Array { items, .. } => {
                 let types: Vec<Ty> =

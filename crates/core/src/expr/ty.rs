@@ -1,6 +1,9 @@
 //! Owns what is known of a value before there is one, and whether it fits. Knows no expression.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde_json::Value;
 
@@ -10,8 +13,8 @@ const MAX_LEVELS: usize = 32;
 /// How many alternatives are told apart before giving up on them.
 const MAX_ALTERNATIVES: usize = 16;
 
-/// A set of values.
-#[derive(Clone, Debug, PartialEq)]
+/// A set of values. Cheap to clone: every expression of a workflow may refer to one large object.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ty {
     /// Nothing is known.
     Any,
@@ -24,7 +27,7 @@ pub enum Ty {
     Array(Box<Ty>),
     /// Known fields; `open` if there may be others. A field that may be absent may be null.
     Object {
-        fields: BTreeMap<String, Ty>,
+        fields: Arc<BTreeMap<String, Ty>>,
         open: bool,
     },
     /// Two or more of the others, never nested and never [`Ty::Any`].
@@ -53,7 +56,7 @@ pub(super) mod kind {
 impl Ty {
     /// An object with unknown fields.
     pub fn any_object() -> Ty {
-        Ty::Object { fields: BTreeMap::new(), open: true }
+        Ty::Object { fields: Arc::default(), open: true }
     }
 
     /// What a JSON Schema promises, from `type`, `enum`, `const`, `properties`, `required`,
@@ -203,15 +206,15 @@ fn of_type(name: &str, schema: &Value, levels: usize) -> Ty {
 }
 
 fn object_of_schema(schema: &Value, levels: usize) -> Ty {
-    let required = schema.get("required").and_then(Value::as_array);
-    let is_required = |name: &str| required.is_some_and(|all| all.iter().any(|one| one == name));
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    let required: BTreeSet<&str> = required.filter_map(Value::as_str).collect();
     let mut fields = BTreeMap::new();
     for (name, schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         let ty = of_schema(schema, levels - 1);
-        fields.insert(name.clone(), if is_required(name) { ty } else { ty.or(Ty::Null) });
+        fields.insert(name.clone(), if required.contains(name.as_str()) { ty } else { ty.or(Ty::Null) });
     }
     let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
-    Ty::Object { fields, open: !closed || schema.get("patternProperties").is_some() }
+    Ty::Object { fields: Arc::new(fields), open: !closed || schema.get("patternProperties").is_some() }
 }
 
 fn of_value(value: &Value, levels: usize) -> Ty {
@@ -229,7 +232,7 @@ fn of_value(value: &Value, levels: usize) -> Ty {
         }
         Value::Object(map) => {
             let fields = map.iter().map(|(name, value)| (name.clone(), of_value(value, levels - 1)));
-            Ty::Object { fields: fields.collect(), open: false }
+            Ty::Object { fields: Arc::new(fields.collect()), open: false }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! into the same schema.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{Arc, OnceLock},
 };
@@ -49,10 +50,21 @@ impl Schema {
         self.document().and_then(|d| d.get("properties")).and_then(Value::as_object).into_iter().flatten()
     }
 
+    /// The schema of one property.
+    pub fn property(&self, name: &str) -> Option<&Value> {
+        self.document()?.get("properties")?.get(name)
+    }
+
     /// The properties that must be there.
     pub fn required(&self) -> impl Iterator<Item = &str> {
         let names = self.document().and_then(|d| d.get("required")).and_then(Value::as_array);
         names.into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    /// Whether it is surely a schema: it has only the commonest keywords, each as it must be. To make sure of others,
+    /// the schema of schemas is needed, which takes longer than all else about a small workflow.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.document().is_none_or(|document| is_plain(document, PLAIN_LEVELS))
     }
 
     /// Whether the schema is one.
@@ -74,10 +86,19 @@ impl Schema {
     /// Whether the value is what was declared.
     pub fn check(&self, value: &Value) -> Result<(), SchemaError> {
         let Some(validator) = self.validator()? else { return Ok(()) };
-        validator.validate(value).map_err(|error| SchemaError::Value {
-            at: error.instance_path().to_string(),
-            message: shortened(error.to_string()),
-        })
+        validator.validate(value).map_err(|error| wrong_value(&error))
+    }
+
+    /// All that is not as it was declared, as far as it is worth reading.
+    pub fn check_all(&self, value: &Value) -> Vec<SchemaError> {
+        const MOST: usize = 20;
+        match self.validator() {
+            Ok(None) => Vec::new(),
+            Ok(Some(validator)) => {
+                validator.iter_errors(value).take(MOST).map(|error| wrong_value(&error)).collect()
+            }
+            Err(error) => vec![error],
+        }
     }
 
     /// An object of nothing but defaults; null where none is declared.
@@ -98,6 +119,45 @@ impl Schema {
             }
         }
     }
+}
+
+fn wrong_value(error: &jsonschema::ValidationError<'_>) -> SchemaError {
+    SchemaError::Value { at: error.instance_path().to_string(), message: shortened(error.to_string()) }
+}
+
+/// How deep a plain schema may nest.
+const PLAIN_LEVELS: usize = 16;
+
+fn is_plain(schema: &Value, levels: usize) -> bool {
+    let Some(keywords) = schema.as_object() else { return schema.is_boolean() };
+    let inner = |schema: &Value| levels > 0 && is_plain(schema, levels - 1);
+    keywords.iter().all(|(keyword, value)| match keyword.as_str() {
+        "type" => {
+            value.as_array().map_or_else(|| is_type(value), |types| !types.is_empty() && are_types(types))
+        }
+        "properties" => value.as_object().is_some_and(|properties| properties.values().all(inner)),
+        "items" | "additionalProperties" => inner(value),
+        "required" => value.as_array().is_some_and(|names| are_names(names)),
+        "enum" => value.is_array(),
+        "title" | "description" => value.is_string(),
+        "default" | "const" => true,
+        _ => false,
+    })
+}
+
+fn is_type(name: &Value) -> bool {
+    const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
+    name.as_str().is_some_and(|name| TYPES.contains(&name))
+}
+
+/// Each once.
+fn are_types(names: &[Value]) -> bool {
+    names.iter().all(is_type) && are_names(names)
+}
+
+fn are_names(names: &[Value]) -> bool {
+    let texts: BTreeSet<&str> = names.iter().filter_map(Value::as_str).collect();
+    texts.len() == names.len()
 }
 
 /// The commonest mistake by far is a type that there is not.
@@ -171,6 +231,40 @@ mod tests {
     fn a_wrong_schema_is_an_error_and_a_missing_one_accepts_all() {
         assert!(matches!(Schema::new(json!({"type": "strin"})).compile(), Err(SchemaError::Schema { .. })));
         assert_eq!(Schema::default().check(&json!([1, "x"])), Ok(()));
+    }
+
+    #[test]
+    fn what_is_plain_is_a_schema() {
+        let parts = [
+            json!(true),
+            json!(1),
+            json!("string"),
+            json!("strin"),
+            json!([]),
+            json!(["a", "b"]),
+            json!(["a", "a"]),
+            json!(["string", "null"]),
+            json!(["null", "null"]),
+            json!(["a", 1]),
+            json!({}),
+            json!({"type": "integer"}),
+            json!({"type": "int"}),
+            json!({"a": {"type": ["object", "null"], "properties": {}}}),
+            json!({"a": {"items": {"type": 1}}}),
+        ];
+        let keywords = ["type", "properties", "items", "additionalProperties", "required", "enum", "title"];
+        let mut plain = 0;
+        for keyword in keywords.into_iter().chain(["description", "default", "const", "$ref", "pattern"]) {
+            for part in &parts {
+                let schema = Schema::new(json!({ keyword: part }));
+                if schema.is_plain() {
+                    plain += 1;
+                    assert_eq!(schema.compile(), Ok(()), "{schema:?}");
+                }
+            }
+        }
+        assert!(plain > 50, "{plain} are plain");
+        assert!(!Schema::new(json!({"$ref": "#/x"})).is_plain());
     }
 
     #[test]

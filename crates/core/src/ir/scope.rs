@@ -41,10 +41,10 @@ pub struct Scope {
 }
 
 impl Scope {
-    pub fn new(shape: Shape, steps: Vec<Step>) -> Scope {
+    pub fn new(shape: Shape, steps: impl IntoIterator<Item: Into<Arc<Step>>>) -> Scope {
         Scope {
             shape,
-            steps: steps.into_iter().map(Arc::new).collect(),
+            steps: steps.into_iter().map(Into::into).collect(),
             concurrency: None,
             timeout: None,
             max_steps: None,

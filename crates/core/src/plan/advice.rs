@@ -23,7 +23,7 @@ pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
         let at = survey.at_scope(root.root, "timeout");
         let problem =
             Problem::new(ProblemCode::NoTimeout, at, "the run has no timeout: it may take for ever");
-        problems.push(problem);
+        problems.push(problem.hint("give the workflow a timeout"));
     }
     for (scope, i, step) in survey.steps() {
         let mut advice = Advice { survey, scope, i, step, problems };

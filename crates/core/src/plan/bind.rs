@@ -38,7 +38,7 @@ impl Definition {
         if let Some(object) = parameters.as_object_mut() {
             object.sort_keys();
         }
-        let hash = Hash::of_json(&(self.hash, &parameters));
+        let hash = Hash::of_json(&(self.hash(), &parameters));
         Ok(Plan { definition: self.clone(), parameters: Arc::new(parameters), hash })
     }
 }
@@ -65,11 +65,11 @@ fn check(schema: &Schema, parameters: &Value) -> Vec<Problem> {
             .maybe_hint(did_you_mean(name, names(schema)))
     });
     let mut problems: Vec<Problem> = missing.chain(unknown).collect();
-    if problems.is_empty()
-        && let Err(error) = schema.check(parameters)
-    {
-        problems.push(wrong_value(error));
-    }
+    // What is missing or unknown, the schema would say again of the whole.
+    let said = !problems.is_empty();
+    let of_the_whole = |error: &SchemaError| matches!(error, SchemaError::Value { at, .. } if at.is_empty());
+    let wrong = schema.check_all(parameters).into_iter().filter(|error| !(said && of_the_whole(error)));
+    problems.extend(wrong.map(wrong_value));
     problems
 }
 

@@ -14,6 +14,7 @@ use super::{
     problem::Problems,
     references, shape,
     survey::Survey,
+    untrusted,
 };
 use crate::ir::Workflow;
 
@@ -39,8 +40,8 @@ fn freeze(
     called: &BTreeMap<String, Arc<Workflow>>,
     problems: &mut Problems,
 ) -> Option<Definition> {
-    let hash = frozen::hash(root, called, problems)?;
-    let definition = Definition::index(hash, root, called);
+    frozen::check_depth(root, called, problems)?;
+    let definition = Definition::index(root, called);
     let survey = Survey::of(&definition);
     shape::check(&survey, problems);
     order::check(&survey, problems);
@@ -50,6 +51,7 @@ fn freeze(
     artifacts::check(&survey, problems);
     references::check(&survey, problems);
     advice::check(&survey, problems);
+    untrusted::check(&survey, problems);
     // Of something wrong, the number would be wrong.
     if !problems.has_errors() {
         cost::check(&survey, problems);

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use serde_json::Value;
@@ -41,8 +41,8 @@ pub struct Plan {
 /// A workflow that has been checked, with every workflow that it calls.
 #[derive(Debug)]
 pub struct Definition {
-    /// The hash of the workflow and what it calls, without parameters.
-    pub hash: Hash,
+    /// Worked out when it is asked for: to check a workflow takes less than to hash it.
+    pub(super) hash: OnceLock<Hash>,
     /// The root workflow, then the called ones.
     pub workflows: Vec<WorkflowEntry>,
     pub scopes: Vec<ScopeEntry>,
@@ -194,14 +194,14 @@ impl Definition {
     }
 
     /// Numbers the scopes of workflows that have been checked. `called` holds each called workflow once.
-    pub(super) fn index(
-        hash: Hash,
-        root: &Arc<Workflow>,
-        called: &BTreeMap<String, Arc<Workflow>>,
-    ) -> Definition {
+    pub(super) fn index(root: &Arc<Workflow>, called: &BTreeMap<String, Arc<Workflow>>) -> Definition {
         let numbers: BTreeMap<&str, u32> = called.keys().map(String::as_str).zip(1..).collect();
-        let mut definition =
-            Definition { hash, workflows: Vec::new(), scopes: Vec::new(), signals: BTreeSet::new() };
+        let mut definition = Definition {
+            hash: OnceLock::new(),
+            workflows: Vec::new(),
+            scopes: Vec::new(),
+            signals: BTreeSet::new(),
+        };
         definition.add_workflow(None, root);
         for (name, workflow) in called {
             definition.add_workflow(Some(name.clone()), workflow);
@@ -221,13 +221,13 @@ impl Definition {
     fn add_workflow(&mut self, name: Option<String>, workflow: &Arc<Workflow>) {
         let number = u32::try_from(self.workflows.len()).expect("calls are limited");
         let root = self.add_scope(&Arc::new(workflow.scope.clone()), number, None);
-        let mut entry = WorkflowEntry { name, workflow: workflow.clone(), root, names: BTreeMap::new() };
-        for i in root.0..u32::try_from(self.scopes.len()).expect("scopes are limited") {
-            for (id, step) in &self.scope(ScopeIx(i)).by_id {
-                entry.names.insert(id.clone(), (ScopeIx(i), *step));
-            }
-        }
-        self.workflows.push(entry);
+        // Names of one scope are in order already, and making a map of them takes little.
+        let names = (root.0..)
+            .map(ScopeIx)
+            .zip(&self.scopes[root.0 as usize..])
+            .flat_map(|(ix, entry)| entry.by_id.iter().map(move |(id, step)| (id.clone(), (ix, *step))));
+        let names = names.collect();
+        self.workflows.push(WorkflowEntry { name, workflow: workflow.clone(), root, names });
     }
 
     /// Recursion is bounded by the limit on nesting.
@@ -258,7 +258,9 @@ impl ScopeEntry {
         let mut unmet = vec![0; scope.steps.len()];
         let mut dependents = vec![Vec::new(); scope.steps.len()];
         for (i, step) in (0u32..).zip(&scope.steps) {
-            let after: BTreeSet<u32> = step.after.iter().filter_map(|id| by_id.get(id).copied()).collect();
+            let mut after: Vec<u32> = step.after.iter().filter_map(|id| by_id.get(id).copied()).collect();
+            after.sort_unstable();
+            after.dedup();
             unmet[i as usize] = u32::try_from(after.len()).expect("edges are limited");
             after.into_iter().for_each(|d| dependents[d as usize].push(i));
         }

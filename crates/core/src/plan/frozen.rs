@@ -10,6 +10,7 @@ use super::{
     Hash,
     check::{Checked, check},
     definition::Definition,
+    depth,
     problem::{At, Problem, ProblemCode, Problems},
 };
 use crate::{ir::Workflow, limits};
@@ -31,6 +32,14 @@ pub struct Frozen {
 }
 
 impl Definition {
+    /// The hash of the workflow and what it calls, without parameters.
+    pub fn hash(&self) -> Hash {
+        *self.hash.get_or_init(|| {
+            let Frozen { version, workflow, calls } = self.frozen();
+            Hash::of_json(&(version, workflow, calls))
+        })
+    }
+
     /// What to store.
     pub fn frozen(&self) -> Frozen {
         let calls =
@@ -61,15 +70,14 @@ fn refused(message: String, hint: Option<&str>) -> Checked {
     Checked { definition: None, problems: vec![problem.maybe_hint(hint.map(str::to_owned))] }
 }
 
-/// The hash of a workflow with everything it calls. None if it could be written but not read back.
-pub(super) fn hash(
+/// Whether a workflow with everything it calls could be read back once it is written.
+pub(super) fn check_depth(
     root: &Arc<Workflow>,
     called: &BTreeMap<String, Arc<Workflow>>,
     problems: &mut Problems,
-) -> Option<Hash> {
-    let (hash, depth) = Hash::of_json_with_depth(&(VERSION, root, called));
-    if depth <= JSON_DEPTH {
-        return Some(hash);
+) -> Option<()> {
+    if depth::of(&(VERSION, root, called)) <= JSON_DEPTH {
+        return Some(());
     }
     let message =
         format!("values, expressions and steps together nest more than {JSON_DEPTH} levels of JSON");

@@ -15,19 +15,13 @@ impl Hash {
         Hash(*blake3::hash(bytes).as_bytes())
     }
 
-    /// The hash of what something is as compact JSON.
+    /// The hash of what something is as compact JSON. Never holds the JSON as a whole.
     pub fn of_json<T: Serialize>(value: &T) -> Hash {
-        Hash::of_json_with_depth(value).0
-    }
-
-    /// The same, and how deep its arrays and objects nest. Never holds the JSON as a whole.
-    pub fn of_json_with_depth<T: Serialize>(value: &T) -> (Hash, usize) {
-        let reader = Reader { hasher: blake3::Hasher::new(), depth: 0, deepest: 0, text: Text::Outside };
         // The serialiser writes a few bytes at a time, and a hasher likes many.
-        let mut buffered = io::BufWriter::with_capacity(16 * 1024, reader);
+        let mut buffered = io::BufWriter::with_capacity(16 * 1024, blake3::Hasher::new());
         serde_json::to_writer(&mut buffered, value).expect("what is hashed serialises to JSON");
-        let Ok(reader) = buffered.into_inner() else { unreachable!("a hasher takes everything") };
-        (Hash(*reader.hasher.finalize().as_bytes()), reader.deepest)
+        let Ok(hasher) = buffered.into_inner() else { unreachable!("a hasher takes everything") };
+        Hash(*hasher.finalize().as_bytes())
     }
 
     /// The hash of this one and what follows it.
@@ -35,47 +29,6 @@ impl Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.0).update(bytes);
         Hash(*hasher.finalize().as_bytes())
-    }
-}
-
-/// Takes in JSON as it is written.
-struct Reader {
-    hasher: blake3::Hasher,
-    depth: usize,
-    deepest: usize,
-    text: Text,
-}
-
-/// Where a reader is with regard to quoted text, in which brackets mean nothing.
-#[derive(Clone, Copy, PartialEq)]
-enum Text {
-    Outside,
-    Inside,
-    Escaped,
-}
-
-impl io::Write for Reader {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.hasher.update(bytes);
-        for byte in bytes {
-            match (self.text, byte) {
-                (Text::Outside, b'"') => self.text = Text::Inside,
-                (Text::Outside, b'{' | b'[') => {
-                    self.depth += 1;
-                    self.deepest = self.deepest.max(self.depth);
-                }
-                (Text::Outside, b'}' | b']') => self.depth -= 1,
-                (Text::Inside, b'"') => self.text = Text::Outside,
-                (Text::Inside, b'\\') => self.text = Text::Escaped,
-                (Text::Escaped, _) => self.text = Text::Inside,
-                (Text::Outside | Text::Inside, _) => {}
-            }
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -114,14 +67,6 @@ mod tests {
     fn a_hash_is_of_what_is_written() {
         assert_eq!(Hash::of_json(&json!({"a": [1, 2]})), Hash::of(br#"{"a":[1,2]}"#));
         assert_ne!(Hash::of_json(&json!([1, 2])), Hash::of_json(&json!([2, 1])));
-    }
-
-    #[test]
-    fn depth_is_counted_outside_of_text() {
-        let depth = |value| Hash::of_json_with_depth(&value).1;
-        assert_eq!(depth(json!(1)), 0);
-        assert_eq!(depth(json!({"a": [[], {"[[[\"[": 1}]})), 3);
-        assert_eq!(depth(json!(["\\", ["]"]])), 2);
     }
 
     #[test]

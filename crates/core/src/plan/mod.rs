@@ -12,6 +12,7 @@ mod check;
 mod contracts;
 mod cost;
 mod definition;
+mod depth;
 mod frozen;
 mod graph;
 mod hash;
@@ -25,6 +26,7 @@ mod shape;
 mod sites;
 mod survey;
 mod types;
+mod untrusted;
 
 pub use check::{Checked, check};
 pub use cost::{Starts, grouped};

@@ -77,8 +77,8 @@ impl Numbers<'_> {
     }
 
     fn worker(&mut self, prefix: &str, worker: &Worker) {
-        if let Worker::Agent { command_timeout, .. } = worker {
-            self.timeout(&format!("{prefix}command_timeout"), *command_timeout);
+        if let Worker::Agent { command_timeout: Some(timeout), .. } = worker {
+            self.timeout(&format!("{prefix}command_timeout"), Some(*timeout));
         }
     }
 
@@ -88,7 +88,6 @@ impl Numbers<'_> {
 
     fn timeout(&mut self, field: &str, timeout: Option<Millis>) {
         let Some(timeout) = timeout else { return };
-        let shown = days(timeout);
         if timeout.0 == 0 {
             let message = "a timeout of nothing would end it before it starts".to_owned();
             let problem = Problem::new(ProblemCode::BadTimeout, (self.at)(field), message);
@@ -98,15 +97,15 @@ impl Numbers<'_> {
             self.push(
                 ProblemCode::BadTimeout,
                 field,
-                format!("a timeout is at most {most}, this is {shown}"),
+                format!("a timeout is at most {most}, this is {}", days(timeout)),
             );
         } else if timeout.0 > limits::TIMEOUT_WARN {
-            self.push(ProblemCode::LongTimeout, field, format!("a timeout of {shown}"));
+            self.push(ProblemCode::LongTimeout, field, format!("a timeout of {}", days(timeout)));
         }
     }
 
     fn retry(&mut self, field: &str, retry: &Retry) {
-        if let Some(most) = retry.attempts.values().max() {
+        if let Some(most) = retry.attempts.values().max().filter(|most| **most > limits::ATTEMPTS_WARN) {
             self.attempts(&format!("{field}.attempts"), *most);
         }
         if retry.attempts.values().any(|attempts| *attempts == 0) {

@@ -36,12 +36,12 @@ impl ScopeCheck<'_> {
     fn check_graph(&mut self) {
         for (i, step) in (0u32..).zip(&self.entry.scope.steps) {
             for (n, id) in step.after.iter().enumerate() {
-                let at = self.survey.at(self.ix, i, format!("after[{n}]"));
+                let at = || self.survey.at(self.ix, i, format!("after[{n}]"));
                 if *id == step.id {
                     let message = format!("`{id}` waits for itself");
-                    self.problems.push(Problem::new(ProblemCode::SelfDependency, at, message));
+                    self.problems.push(Problem::new(ProblemCode::SelfDependency, at(), message));
                 } else if !self.entry.by_id.contains_key(id) {
-                    self.unknown(ProblemCode::UnknownDependency, at, id);
+                    self.unknown(ProblemCode::UnknownDependency, at(), id);
                 }
             }
         }

@@ -105,6 +105,7 @@ codes! {
     AnyoneMayApprove Warning "anyone-may-approve",
     InputMayBeMissing Warning "input-may-be-missing",
     UnboundedEach Warning "unbounded-each",
+    UntrustedText Warning "untrusted-text",
     NothingToUndo Note "nothing-to-undo",
     WorkerStarts Note "worker-starts",
 }
@@ -174,13 +175,15 @@ pub struct Problem {
     /// What to do about it.
     pub hint: Option<String>,
     pub related: Vec<(At, String)>,
+    /// So many others of this kind were counted and not kept; then it says only that.
+    pub more: usize,
 }
 
 impl Problem {
     /// A problem as bad as its code.
     pub fn new(code: ProblemCode, at: At, message: impl Into<String>) -> Problem {
         let message = message.into();
-        Problem { code, severity: code.severity(), at, message, hint: None, related: Vec::new() }
+        Problem { code, severity: code.severity(), at, message, hint: None, related: Vec::new(), more: 0 }
     }
 
     #[must_use]
@@ -253,8 +256,9 @@ impl Problems {
     pub fn finish(mut self) -> Vec<Problem> {
         for (code, count) in self.counts {
             if count > KEPT {
-                let message = format!("{} more of these are not shown", count - KEPT);
-                self.kept.push(Problem::new(code, At::default(), message));
+                let more = count - KEPT;
+                let message = format!("{more} more of these are not shown");
+                self.kept.push(Problem { more, ..Problem::new(code, At::default(), message) });
             }
         }
         self.kept

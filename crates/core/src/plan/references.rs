@@ -3,9 +3,9 @@
 use super::{
     contracts::{Says, is_unknown_parameter, names, says},
     problem::{At, Problem, ProblemCode, Problems},
-    sites::{Site, sites},
+    sites::{self, Site},
     survey::{Seen, Spot, Survey, Unseen},
-    types,
+    types::{self, Types},
 };
 use crate::{
     closest::did_you_mean,
@@ -15,13 +15,14 @@ use crate::{
 };
 
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
-    for site in sites(survey) {
-        let mut site = SiteCheck { survey, site, wrong: Vec::new(), problems };
+    let types = Types::default();
+    sites::each(survey, &mut |site| {
+        let mut site = SiteCheck { survey, site, wrong: Vec::new(), problems: &mut *problems };
         for read in site.site.expr.reads() {
             site.check_read(&read);
         }
-        types::check(survey, &site.site, &site.wrong, site.problems);
-    }
+        types::check(survey, &types, &site.site, &site.wrong, site.problems);
+    });
 }
 
 struct SiteCheck<'a> {
@@ -110,7 +111,7 @@ impl<'a> SiteCheck<'a> {
         let step = entry.step(seen.step);
         let schema = types::output_schema(self.survey.definition, entry, seen.step);
         // An `outputs` that is a field of the output is behind another name than it seems.
-        if read.lenient_outputs && names(schema).any(|name| name == "outputs") {
+        if read.lenient_outputs && schema.property("outputs").is_some() {
             return;
         }
         let code = match says(schema, name) {
@@ -135,10 +136,17 @@ impl<'a> SiteCheck<'a> {
             self.problems.push(problem.hint("wait for it directly, so that nobody removes the way to it"));
         }
         if self.site.required && may_fail_and_go_on(step) {
-            let message =
-                format!("if `{}` fails, this required input is missing and the step fails too", step.id);
+            let reader = self.survey.at_spot(self.site.spot, "").step;
+            let reader = reader.as_ref().map_or("this", StepId::as_str);
+            let message = format!(
+                "`{reader}` starts even if `{}` fails, and then fails for want of this required input",
+                step.id
+            );
+            let goes_on = self.survey.at(seen.scope, seen.step, "policy.effects");
             let problem = Problem::new(ProblemCode::InputMayBeMissing, self.at(read), message);
-            self.problems.push(problem.hint("make the input optional, or let the failure stop the run"));
+            let problem = problem.related(goes_on, "if it fails, the run goes on");
+            let hint = "make the input optional, or let the failure stop the run";
+            self.problems.push(problem.hint(hint));
         }
     }
 }

@@ -21,32 +21,39 @@ pub(super) struct Site<'a> {
     pub required: bool,
 }
 
-/// All of them, in the order of the steps.
-pub(super) fn sites<'a>(survey: &Survey<'a>) -> Vec<Site<'a>> {
-    let mut sites =
-        Sites { found: Vec::new(), spot: Spot { scope: ScopeIx(0), step: None, reach: Reach::Start } };
+/// Shows all of them, in the order of the steps.
+pub(super) fn each<'a>(survey: &Survey<'a>, show: &mut dyn FnMut(Site<'a>)) {
+    let mut sites = Sites { show, spot: Spot { scope: ScopeIx(0), step: None, reach: Reach::Start } };
     for entry in &survey.definition.workflows {
         sites.workflow(entry);
     }
     for (ix, entry) in survey.scopes() {
         sites.scope(ix, entry);
     }
-    sites.found
 }
 
-struct Sites<'a> {
-    found: Vec<Site<'a>>,
+/// Those of one step.
+pub(super) fn sites_of(scope: ScopeIx, i: u32, step: &Step) -> Vec<Site<'_>> {
+    let mut found = Vec::new();
+    let mut show = |site| found.push(site);
+    let spot = Spot { scope, step: Some(i), reach: Reach::Before };
+    Sites { show: &mut show, spot }.step(step);
+    found
+}
+
+struct Sites<'a, 's> {
+    show: &'s mut dyn FnMut(Site<'a>),
     spot: Spot,
 }
 
-impl<'a> Sites<'a> {
+impl<'a> Sites<'a, '_> {
     fn add(&mut self, field: String, expr: &'a Expr) {
-        self.found.push(Site { spot: self.spot, field, expr, wants: None, required: false });
+        (self.show)(Site { spot: self.spot, field, expr, wants: None, required: false });
     }
 
     fn with_reach(&mut self, reach: Reach, field: &str, expr: &'a Expr) {
         let spot = Spot { reach, ..self.spot };
-        self.found.push(Site { spot, field: field.to_owned(), expr, wants: None, required: false });
+        (self.show)(Site { spot, field: field.to_owned(), expr, wants: None, required: false });
     }
 
     fn workflow(&mut self, entry: &'a WorkflowEntry) {
@@ -108,7 +115,7 @@ impl<'a> Sites<'a> {
         for binding in bindings {
             let field = format!("{prefix}inputs.{}", binding.name);
             let (wants, required) = (Some(&binding.schema), binding.required);
-            self.found.push(Site { spot: self.spot, field, expr: &binding.value, wants, required });
+            (self.show)(Site { spot: self.spot, field, expr: &binding.value, wants, required });
         }
     }
 
@@ -142,7 +149,9 @@ impl<'a> Sites<'a> {
 
     fn worker(&mut self, prefix: &str, worker: &'a Worker) {
         let arguments = matches!(worker, Worker::Command { .. });
-        for (i, expr) in worker.expressions().into_iter().enumerate() {
+        // Of plain text there is nothing to say.
+        let written = worker.expressions().into_iter().enumerate();
+        for (i, expr) in written.filter(|(_, expr)| expr.as_literal().is_none()) {
             let field = if arguments { format!("arguments[{i}]") } else { "instructions".to_owned() };
             self.add(format!("{prefix}{field}"), expr);
         }

@@ -1,6 +1,8 @@
 //! A definition that is being checked, with what every check asks of it: the flow of each scope, and which step an
 //! expression at some spot can see.
 
+use std::cell::OnceCell;
+
 use super::{
     definition::{Definition, Next, ScopeEntry, ScopeIx, detours},
     graph::{Closure, Components, Graph},
@@ -16,15 +18,26 @@ use crate::{
 pub(super) struct Flow {
     pub graph: Graph,
     pub components: Components,
-    closure: Closure,
+    /// A bit for each pair of steps, so that it is only made where something asks for steps that are further apart.
+    closure: OnceCell<Closure>,
 }
 
 impl Flow {
     fn of(entry: &ScopeEntry) -> Flow {
         let graph = flow_graph(entry);
         let components = graph.components();
-        let closure = graph.closure(&components);
-        Flow { graph, components, closure }
+        Flow { graph, components, closure: OnceCell::new() }
+    }
+
+    /// Whether one step comes right after another.
+    fn is_next(&self, first: u32, then: u32) -> bool {
+        self.graph.to(first).binary_search(&then).is_ok()
+    }
+
+    /// Whether there is a way from one step to another.
+    fn is_before(&self, first: u32, then: u32) -> bool {
+        let closure = || self.closure.get_or_init(|| self.graph.closure(&self.components));
+        self.is_next(first, then) || closure().is_before(first, then)
     }
 }
 
@@ -190,13 +203,13 @@ impl<'a> Survey<'a> {
             None if spot.reach == Reach::Start => Err(Unseen::NotBefore),
             None => hidden().and_then(|()| seen(false)),
             Some(own) if own == target_step => {
-                self.see_own(spot, (reader, target), &flow.closure)?;
+                self.see_own(spot, (reader, target), flow)?;
                 hidden().and_then(|()| seen(false))
             }
-            Some(own) if flow.closure.is_before(target_step, own) => {
+            Some(own) if flow.is_before(target_step, own) => {
                 hidden()?;
                 let routed = self.definition.scope(reader.scope).is_routed();
-                seen(!routed && flow.graph.to(target_step).binary_search(&own).is_err())
+                seen(!routed && !flow.is_next(target_step, own))
             }
             Some(_) => Err(Unseen::NotBefore),
         }
@@ -204,9 +217,13 @@ impl<'a> Survey<'a> {
 
     /// The levels at which reader and target are in the same scope, and an each around the target below that.
     fn meet(&self, spot: Spot, scope: ScopeIx, step: u32) -> (Level, Level, Option<StepId>) {
-        let readers = self.way_out(Level { scope: spot.scope, step: spot.step, inside: None });
+        let reader = Level { scope: spot.scope, step: spot.step, inside: None };
+        let target = Level { scope, step: Some(step), inside: None };
+        if reader.scope == target.scope {
+            return (reader, target, None);
+        }
         let mut each = None;
-        let targets = self.way_out(Level { scope, step: Some(step), inside: None });
+        let (readers, targets) = (self.way_out(reader), self.way_out(target));
         for target in &targets {
             if target.inside.is_some()
                 && let Some(holder) = target.step.map(|step| self.definition.scope(target.scope).step(step))
@@ -232,10 +249,10 @@ impl<'a> Survey<'a> {
         way
     }
 
-    fn see_own(&self, spot: Spot, (reader, target): (Level, Level), closure: &Closure) -> Result<(), Unseen> {
+    fn see_own(&self, spot: Spot, (reader, target): (Level, Level), flow: &Flow) -> Result<(), Unseen> {
         match (reader.inside, target.inside) {
             (None, None) => {
-                let again = reader.step.is_some_and(|own| closure.is_before(own, own));
+                let again = reader.step.is_some_and(|own| flow.is_before(own, own));
                 if spot.reach == Reach::Own || again { Ok(()) } else { Err(Unseen::Itself) }
             }
             (None, Some(_)) if matches!(spot.reach, Reach::Inside | Reach::Own) => Ok(()),

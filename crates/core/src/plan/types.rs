@@ -1,5 +1,7 @@
 //! What is known of values before a run, and expressions that cannot give what is wanted of them.
 
+use std::{cell::RefCell, collections::BTreeMap};
+
 use super::{
     definition::{Definition, ScopeEntry},
     problem::{Problem, ProblemCode, Problems},
@@ -12,9 +14,30 @@ use crate::{
     ir::{Kind, Schema},
 };
 
+/// What each schema promises, worked out once: every expression of a workflow may refer to its parameters.
+#[derive(Default)]
+pub(super) struct Types {
+    /// By the address of the schema, which stays where it is while a definition is checked.
+    known: RefCell<BTreeMap<usize, Ty>>,
+}
+
+impl Types {
+    fn of(&self, schema: &Schema) -> Ty {
+        let Some(document) = schema.document() else { return Ty::Any };
+        let address = std::ptr::from_ref(document).addr();
+        self.known.borrow_mut().entry(address).or_insert_with(|| Ty::of_schema(document)).clone()
+    }
+}
+
 /// Says what can never work, unless something was said about that reference already.
-pub(super) fn check(survey: &Survey<'_>, site: &Site<'_>, wrong: &[Span], problems: &mut Problems) {
-    let typed = site.expr.ty(&Known { survey, site });
+pub(super) fn check(
+    survey: &Survey<'_>,
+    types: &Types,
+    site: &Site<'_>,
+    wrong: &[Span],
+    problems: &mut Problems,
+) {
+    let typed = site.expr.ty(&Known { survey, types, site });
     let mut silent = !wrong.is_empty();
     for issue in typed.issues {
         if wrong.contains(&issue.span) {
@@ -24,7 +47,7 @@ pub(super) fn check(survey: &Survey<'_>, site: &Site<'_>, wrong: &[Span], proble
         let at = references::at(survey, site, &issue.at, issue.span);
         problems.push(Problem::new(ProblemCode::TypeClash, at, issue.message));
     }
-    let wanted = site.wants.and_then(Schema::document).map(Ty::of_schema).or_else(|| {
+    let wanted = site.wants.filter(|wants| !wants.is_empty()).map(|wants| types.of(wants)).or_else(|| {
         let over = site.field == "over" && matches!(kind(survey, site), Some(Kind::Each(_)));
         over.then(|| Ty::Array(Box::new(Ty::Any)))
     });
@@ -53,13 +76,16 @@ pub(super) fn output_schema<'a>(definition: &'a Definition, entry: &'a ScopeEntr
 
 struct Known<'a> {
     survey: &'a Survey<'a>,
+    types: &'a Types,
     site: &'a Site<'a>,
 }
 
 impl TypeEnv for Known<'_> {
     fn ty_of(&self, root: &Root) -> Ty {
         match root {
-            Root::Input => of(&self.survey.definition.workflow_of(self.site.spot.scope).workflow.inputs),
+            Root::Input => {
+                self.types.of(&self.survey.definition.workflow_of(self.site.spot.scope).workflow.inputs)
+            }
             Root::Step { id, part: Part::Output } => self.output(id),
             Root::Step { part: Part::Status, .. } => Ty::String,
             Root::Step { part: Part::Summary, .. } => Ty::String.or(Ty::Null),
@@ -76,10 +102,6 @@ impl Known<'_> {
         let Some((scope, step)) = definition.workflow_of(self.site.spot.scope).names.get(id) else {
             return Ty::Any;
         };
-        of(output_schema(definition, definition.scope(*scope), *step)).or(Ty::Null)
+        self.types.of(output_schema(definition, definition.scope(*scope), *step)).or(Ty::Null)
     }
-}
-
-fn of(schema: &Schema) -> Ty {
-    schema.document().map_or(Ty::Any, Ty::of_schema)
 }

@@ -89,7 +89,7 @@ pub fn run_with(plan: &Plan, state: &RunState, options: RunOptions) -> RunView {
             id: workflow.id.to_string(),
             version: workflow.version.clone(),
             dialect: workflow.origin.dialect.clone(),
-            hash: plan.definition.hash.to_string(),
+            hash: plan.definition.hash().to_string(),
         },
         status,
         native_status: workflow.words.run(status).to_owned(),

@@ -21,7 +21,7 @@ fn no_timeout() {
     says(
         graph(vec![step]).with(|workflow| workflow.scope.timeout = None),
         &[
-            "warning[no-timeout] timeout: the run has no timeout: it may take for ever",
+            "warning[no-timeout] timeout: the run has no timeout: it may take for ever (give the workflow a timeout)",
             "warning[no-timeout] a: policy.timeout: `a` has no timeout: if it hangs, so does the run \
              (give it a timeout)",
         ],
@@ -79,8 +79,8 @@ fn input_may_be_missing() {
     says(
         graph(vec![first(Effect::CONTINUE), second()]),
         &[
-            "warning[input-may-be-missing] b: inputs.in0: if `a` fails, this required input is missing and the step \
-           fails too (make the input optional, or let the failure stop the run)",
+            "warning[input-may-be-missing] b: inputs.in0: `b` starts even if `a` fails, and then fails for want of \
+           this required input (make the input optional, or let the failure stop the run)",
         ],
     );
     fine(graph(vec![first(Effect::ABORT), second()]));

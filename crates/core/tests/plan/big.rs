@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use serde_json::json;
 use skein_core::{
     ir::{Kind, Parallel, Step, Workflow},
     limits,
@@ -179,4 +180,29 @@ fn ten_thousand_steps_and_a_hundred_thousand_edges_are_checked() {
     let definition = fine_but(graph(steps.collect()), &[ProblemCode::ManySteps, ProblemCode::ManyEdges]);
     assert_eq!(definition.batches(ScopeIx(0)).len(), limits::STEPS);
     assert!(definition.bind(serde_json::json!({})).is_ok());
+}
+
+/// What a schema says is worked out once, and not for each of the expressions that refer to it.
+#[test]
+fn twenty_thousand_parameters_are_read_by_five_thousand_inputs() {
+    let names: Vec<String> = (0..20_000).map(|i| format!("p{i}")).collect();
+    let properties = names.iter().map(|name| (name.clone(), json!({"type": "string"})));
+    let properties: serde_json::Map<String, serde_json::Value> = properties.collect();
+    let schema = json!({"type": "object", "properties": properties, "required": names});
+    let step = (0..5_000).fold(work("a"), |step, i| reading(step, &format!("$input.p{i}")));
+    let definition = fine(inputs(schema, graph(vec![reading(step, "$input")])));
+    assert_eq!(definition.root().workflow.scope.steps[0].inputs.len(), 5_001);
+}
+
+/// Many steps that declare the same are one schema to compile.
+#[test]
+fn ten_thousand_steps_declare_the_same() {
+    let properties = (0..100).map(|i| (format!("p{i}"), json!({"type": "string"})));
+    let properties: serde_json::Map<String, serde_json::Value> = properties.collect();
+    let schema = json!({"type": "object", "properties": properties});
+    let steps = chain(limits::STEPS).into_iter().map(|step| {
+        let outputs = skein_core::ir::Schema::new(schema.clone());
+        step.with(|step| step.outputs = outputs)
+    });
+    fine_but(graph(steps.collect()), &[ProblemCode::ManySteps, ProblemCode::ManyEdges]);
 }

@@ -56,6 +56,19 @@ fn unknown_parameter_of_a_run() {
 }
 
 #[test]
+fn all_that_is_wrong_is_said_at_once() {
+    assert_eq!(
+        lines(definition(schema()).bind(json!({"name": 5, "cuont": 4, "count": "x"}))),
+        [
+            "error[missing-parameter] parameters.url: the parameter `url` is missing",
+            "error[unknown-parameter] parameters.cuont: there is no parameter `cuont` (did you mean `count`?)",
+            "error[bad-parameter] parameters.name: 5 is not of type \"string\"",
+            "error[bad-parameter] parameters.count: \"x\" is not of type \"integer\"",
+        ]
+    );
+}
+
+#[test]
 fn bad_parameter() {
     assert_eq!(
         lines(definition(schema()).bind(json!({"name": 5, "url": 1}))),
@@ -109,7 +122,7 @@ fn a_frozen_definition_comes_back_with_the_same_hash() {
     let definition = with_calls();
     let json = serde_json::to_string(&definition.frozen()).unwrap();
     let back = Definition::from_frozen_json(&json).definition.unwrap();
-    assert_eq!(back.hash, definition.hash);
+    assert_eq!(back.hash(), definition.hash());
     assert_eq!(serde_json::to_string(&back.frozen()).unwrap(), json, "stable text");
     assert_eq!(back.workflows.len(), 3);
 }

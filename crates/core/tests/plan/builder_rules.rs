@@ -158,6 +158,24 @@ fn approval_always_holds_a_tool_step() {
 }
 
 #[test]
+fn approval_always_puts_a_gate_in_front_of_a_subworkflow() {
+    let ship = |class| StepDefinition::new("ship", SubworkflowStep::of("deploy")).approval(class);
+    let lowered = |class| {
+        let steps = [tool("build").next("ship"), ship(class)].map(define_step);
+        let definition = WorkflowDefinition::new("main", "x").steps(steps);
+        define_workflow(definition).lower().workflow.unwrap()
+    };
+    let asked = lowered(ApprovalClass::Always);
+    assert_eq!(ids(&asked), ["build", "ship.approval", "ship"]);
+    assert_eq!(asked.scope.steps[0].next, Some(to("ship.approval")));
+    let Kind::Gate(gate) = &asked.scope.steps[1].kind else { panic!("{:?}", asked.scope.steps[1]) };
+    assert_eq!((&gate.on_approve, &gate.on_reject), (&Some(to("ship")), &None));
+    let unasked = lowered(ApprovalClass::Auto);
+    assert_eq!(ids(&unasked), ["build", "ship"]);
+    assert_eq!(unasked.scope.steps[0].next, Some(to("ship")));
+}
+
+#[test]
 fn map_parallelism_of_0_is_no_limit() {
     let map = |items| {
         StepDefinition::new("all", MapStep::over("$input.list", [define_step(tool("aa"))]).parallelism(items))

@@ -52,7 +52,7 @@ impl Script {
         let checked = check(Arc::new(workflow), library);
         let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
         // Parameters come later, if at all.
-        let plan = Plan { hash: definition.hash, parameters: Arc::new(json!({})), definition };
+        let plan = Plan { hash: definition.hash(), parameters: Arc::new(json!({})), definition };
         Script {
             name: format!("{area}/{rule}"),
             timeline: Timeline::new(&plan),

@@ -34,6 +34,7 @@ use crate::{
 
 /// Where the plan's fields of a step stand.
 const STEP: Renames = &[
+    ("isolation.secrets", "x-skein.secrets"),
     ("after", "depends_on"),
     ("policy.timeout", "timeout"),
     ("policy.retry", "max_retries"),
@@ -61,10 +62,9 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
 fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {
     let source = syntax::Workflow::read(tree.root(), lowering.sink)?;
     let steps = source.steps.as_ref()?;
-    rules::check(tree.root(), steps, lowering.sink);
+    rules::check(steps, lowering.sink);
     let mut lower = Steps { lowering, timeout: source.timeout, skein: &source.skein };
-    let lowered = steps.iter().map(|step| lower.step(step)).collect();
-    let mut scope = Scope::new(Shape::Graph, lowered);
+    let mut scope = Scope::new(Shape::Graph, steps.iter().map(|step| lower.step(step)));
     scope.concurrency = source.concurrency;
     scope.timeout = source.timeout;
     rules::warn_shared(steps, &scope, lowering.sink);

@@ -1,8 +1,11 @@
 //! What the fields of AgentCore mean together: what is wrong between steps, what changes nothing, and what is unwise.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::LazyCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use skein_core::{closest::did_you_mean, ids::StepId, ir::Scope};
+use skein_core::{ids::StepId, ir::Scope};
 
 use super::{
     defaults::{OnFailure, WorkerKind},
@@ -15,32 +18,23 @@ use crate::{
     yaml::Node,
 };
 
-type Known<'a> = BTreeMap<&'a str, &'a Step<'a>>;
+/// The steps by name, once a step asks for another.
+type Known<'a> =
+    LazyCell<BTreeMap<&'a str, &'a Step<'a>>, Box<dyn FnOnce() -> BTreeMap<&'a str, &'a Step<'a>> + 'a>>;
 
 /// Checks each step and what it has to do with others.
-pub(super) fn check(root: Node<'_>, steps: &[Step<'_>], sink: &mut Sink) {
-    let known: Known<'_> = steps.iter().map(|step| (step.id.as_str(), step)).collect();
-    check_conflict(root, &known, sink);
+pub(super) fn check(steps: &[Step<'_>], sink: &mut Sink) {
+    let known: Known<'_> =
+        LazyCell::new(Box::new(|| steps.iter().map(|step| (step.id.as_str(), step)).collect()));
     for step in steps {
         warn_retry(step, sink);
-        check_conflict(step.field.value, &known, sink);
-        match &step.does {
-            Does::Work(work) => {
-                check_inputs(step, &work.inputs, &known, sink);
-                warn_worker(step, work, sink);
-                warn_check(step, work, sink);
-            }
-            Does::Call { .. } => {
-                let why = "the steps of the other workflow have their own";
-                warn_ignored(step.field.value.get("x-skein"), OF_WORKER, why, sink);
-            }
+        if let Does::Work(work) = &step.does {
+            check_inputs(step, &work.inputs, &known, sink);
+            warn_worker(step, work, sink);
+            warn_check(step, work, sink);
         }
     }
 }
-
-/// Parts of `x-skein` that are about a worker.
-const OF_WORKER: &[&str] =
-    &["agents", "cache", "evidence", "network", "protect", "secrets", "test_commands", "workspace"];
 
 fn warn_ignored(node: Option<Node<'_>>, names: &[&str], why: &str, sink: &mut Sink) {
     for field in names.iter().filter_map(|name| node?.field(name)) {
@@ -76,11 +70,13 @@ fn not_waited_for(step: &Step<'_>, input: &InputRef, sink: &Sink) -> Diagnostic 
 }
 
 fn may_be_missing(step: &Step<'_>, input: &InputRef, giver: &Step<'_>, sink: &Sink) -> Diagnostic {
-    let message = format!("if `{}` fails, `{}` is an empty folder here", giver.id, input.name);
-    let hint = format!("let `{}` look whether it is there, or let the failure stop the run", step.id);
+    let (giver_id, name) = (&giver.id, &input.name);
+    let message =
+        format!("`{}` starts even if `{giver_id}` fails, and then `{name}` is an empty folder", step.id);
+    let hint = format!("let `{}` cope with that, or let the failure of `{giver_id}` stop the run", step.id);
     let place = giver.field.value.field("on_failure").map_or(giver.field.key_span, |field| field.key_span);
     let diagnostic = Diagnostic::new(Code::InputMayBeMissing, &sink.source, input.place, message);
-    diagnostic.also(place, "the run goes on because of this").hint(hint)
+    diagnostic.also(place, "if it fails, the run goes on").hint(hint)
 }
 
 /// Another try needs a policy that asks for it and a number that allows it.
@@ -101,16 +97,6 @@ fn warn_retry(step: &Step<'_>, sink: &mut Sink) {
         }
         _ => {}
     }
-}
-
-/// The step that is asked to settle a conflict is one of this workflow.
-fn check_conflict(node: Node<'_>, known: &Known<'_>, sink: &mut Sink) {
-    let block = node.get("x-skein").and_then(|block| block.get("workspace"));
-    let Some(node) = block.and_then(|block| block.get("conflict")) else { return };
-    let Some(name) = node.raw().filter(|name| !name.is_empty() && !known.contains_key(*name)) else { return };
-    let hint = did_you_mean(name, known.keys().copied());
-    let message = format!("there is no step `{name}`");
-    sink.push(Diagnostic::new(Code::UnknownStep, node.source(), node.mark(), message).maybe_hint(hint));
 }
 
 fn warn_worker(step: &Step<'_>, work: &syntax::Work<'_>, sink: &mut Sink) {
@@ -155,8 +141,12 @@ pub(super) fn warn_shared(steps: &[Step<'_>], scope: &Scope, sink: &mut Sink) {
     if sink.has_errors() {
         return;
     }
+    let pairs = overlap::shared_workspaces(scope, SHARED);
+    if pairs.is_empty() {
+        return;
+    }
     let heads: BTreeMap<&StepId, &Step<'_>> = steps.iter().map(|step| (&step.id, step)).collect();
-    for pair in overlap::shared_workspaces(scope, SHARED) {
+    for pair in pairs {
         let place = |id: &StepId| heads.get(id).map(|step| step.field.key_span).unwrap_or_default();
         let (first, second) = (pair.first, pair.second);
         let message = format!(

@@ -47,8 +47,9 @@ fn tool(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> ToolStep {
     let mut step = match (tool, action) {
         (Some(tool), None) => tool_id(steps, tool).map_or_else(no_tool, ToolStep::tool),
         (None, Some(action)) => {
-            let action = action.words(steps.lowering.sink).map(|text| text.value.to_owned());
-            action.map_or_else(no_tool, ToolStep::action)
+            let action = action.words(steps.lowering.sink).map(|text| text.map(str::to_owned));
+            steps.actions.extend(action.clone());
+            action.map_or_else(no_tool, |action| ToolStep::action(action.value))
         }
         (Some(tool), Some(action)) => {
             let message = "a tool step has `tool` or `action`, and this has both";
@@ -239,7 +240,7 @@ fn read_approver(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Option<Approver
 fn route(steps: &mut Steps<'_, '_>, given: Option<Given<'_>>, what: &'static str) -> Option<String> {
     let given = given?;
     if let Some(raw) = given.node.raw() {
-        let fixed = format!("{{ next: {raw} }}");
+        let fixed = given.node.under("next");
         let diagnostic = given.wrong("a mapping with `next`").hint(format!("write `{fixed}`"));
         steps.lowering.push(diagnostic.fix(given.span(), fixed));
         return Some(raw.to_owned());

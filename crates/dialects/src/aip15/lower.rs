@@ -27,6 +27,7 @@ use crate::{
 
 /// Where the plan's fields of a step stand. The builder's own problems name the source's fields already.
 const STEP: Renames = &[
+    ("isolation.secrets", "metadata.skein.secrets"),
     ("arms", "branches"),
     ("lanes", "branches"),
     ("scope.steps", "steps"),
@@ -56,10 +57,11 @@ const VOICE: Voice = Voice {
         ("parameter", "input"),
         ("signal", "event"),
     ],
-    hints: &[(
-        ProblemCode::Cycle,
-        "use a loop step for repetition, or set `metadata.skein.allow_cycles: true`",
-    )],
+    hints: &[
+        (ProblemCode::Cycle, "use a loop step for repetition, or set `metadata.skein.allow_cycles: true`"),
+        // An approval step names somebody; this is about a class.
+        (ProblemCode::AnyoneMayApprove, "to say who may, put an approval step with `approvers` before it"),
+    ],
     stricter: &[],
 };
 

@@ -1,14 +1,12 @@
 //! What workflows and steps alike say about how they are run: approval, risk, retry, schemas, metadata.
 
 use serde_json::{Map, Value};
-use skein_core::{
-    builder::{ApprovalClass, RetryPolicy, RiskLevel},
-    limits,
-};
+use skein_core::builder::{ApprovalClass, RetryPolicy, RiskLevel};
 
 use super::defaults::{ATTEMPTS, BACKOFFS, RISKS};
 use crate::{
     code::Code,
+    common::delay,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given},
     xskein::{Extra, Level, XSkein},
@@ -46,12 +44,13 @@ pub(super) fn retry(given: Given<'_>, sink: &mut Sink) -> Option<RetryPolicy> {
     let mut fields = Fields::of(given.node, "`retry`", sink)?;
     let max_attempts = fields.required("max_attempts", sink).and_then(|given| given.whole(ATTEMPTS, sink));
     let backoff = fields.required("backoff", sink).and_then(|given| given.one_of(BACKOFFS, sink));
-    let initial_ms = fields.optional("initial_ms").and_then(|given| given.millis(0, sink));
+    let initial_ms = fields.optional("initial_ms");
+    let initial_ms = initial_ms.and_then(|given| delay(given, given.millis(0, sink), sink));
     fields.finish(sink);
     Some(RetryPolicy {
         max_attempts: max_attempts?.value,
         backoff: backoff?.value,
-        initial_ms: initial_ms.map(|length| length.value.0.min(limits::BACKOFF)),
+        initial_ms: initial_ms.map(|length| length.value.0),
     })
 }
 
@@ -105,7 +104,7 @@ pub(super) fn version<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> 
         sink.push(match parts {
             1 | 2 if numbers => {
                 let whole = format!("{text}{}", ".0".repeat(3 - parts));
-                diagnostic.hint(format!("write {whole}")).fix(given.span(), whole)
+                diagnostic.hint(format!("write {whole}")).fix_word(given.span(), &whole)
             }
             _ => diagnostic,
         });

@@ -38,6 +38,8 @@ pub(super) struct Steps<'a, 'l> {
     pub undos: Vec<(StepId, StepId)>,
     /// The tools that steps name.
     pub tools: Vec<Spanned<String>>,
+    /// The actions that steps name.
+    pub actions: Vec<Spanned<String>>,
     /// The roles that approvals ask.
     pub roles: Vec<Spanned<String>>,
     /// What happens when nothing comes in time, where that is not one of the words that it may be.
@@ -57,6 +59,7 @@ impl<'a, 'l> Steps<'a, 'l> {
             skein: BTreeMap::new(),
             undos: Vec::new(),
             tools: Vec::new(),
+            actions: Vec::new(),
             roles: Vec::new(),
             late: Vec::new(),
             waits: None,
@@ -75,9 +78,15 @@ impl<'a, 'l> Steps<'a, 'l> {
     pub fn check_names(&mut self) {
         let Lowering { sink, project, .. } = &mut *self.lowering;
         let source = sink.source.clone();
-        let tools = self.tools.iter();
-        let tools = tools.map(|tool| Use { name: &tool.value, source: &source, span: tool.span });
-        catalog::check(Sort::Tool, tools, *project, sink);
+        for (sort, names) in [(Sort::Tool, &self.tools), (Sort::Action, &self.actions)] {
+            let uses = names.iter().map(|name| Use {
+                // A reference into a package ends with the id.
+                name: name.value.rsplit('/').next().unwrap_or(&name.value),
+                source: &source,
+                span: name.span,
+            });
+            catalog::check(sort, uses, *project, sink);
+        }
         let roles: BTreeSet<String> = project.names(Sort::Role).into_iter().collect();
         for role in self.roles.iter().filter(|role| !roles.is_empty() && !roles.contains(&role.value)) {
             let message = format!("there is nobody in the role `{}`", role.value);
@@ -97,7 +106,8 @@ impl<'a, 'l> Steps<'a, 'l> {
                 let message = format!("there is no step `{}`", text.value);
                 let source = self.lowering.sink.source.clone();
                 let diagnostic = Diagnostic::new(Code::UnknownStep, &source, text.span, message);
-                self.lowering.push(diagnostic.hint(format!("did you mean `{near}`?")).fix(text.span, near));
+                self.lowering
+                    .push(diagnostic.hint(format!("did you mean `{near}`?")).fix_word(text.span, near));
             }
         }
     }
@@ -196,6 +206,10 @@ impl<'a, 'l> Steps<'a, 'l> {
         let undo = step.compensation.as_ref().and_then(|undo| StepId::new(undo).ok());
         self.undos.extend(id.cloned().zip(undo));
         self.check_common(fields.node(), kind, step.approval.as_ref());
+        if let Some(gate) = id.filter(|_| kind == Some(KindWord::Subworkflow)).and_then(aip15::approval_of) {
+            let key = if fields.node().get("approval").is_some() { "approval" } else { "id" };
+            self.lowering.step_item(&gate, fields.node(), key);
+        }
         step
     }
 
@@ -235,18 +249,20 @@ impl<'a, 'l> Steps<'a, 'l> {
         }
         match (kind, approval) {
             (K::Tool, _) | (_, None) => {}
-            (K::Subworkflow, Some(ApprovalClass::Auto | ApprovalClass::PerStep)) => {}
-            (K::Subworkflow, Some(_)) => self.refuse_approval(node),
+            (K::Subworkflow, Some(ApprovalClass::OnMutate | ApprovalClass::Policy(_))) => {
+                self.refuse_approval(node);
+            }
+            (K::Subworkflow, Some(_)) => {}
             (_, Some(_)) => ignored(&["approval"], "only tools are approved before they run"),
         }
     }
 
-    /// Nobody is asked before a subworkflow starts, and a promise that someone is must not be made.
+    /// What a subworkflow does is told by its own steps. A promise that someone is asked must not be made in vain.
     fn refuse_approval(&mut self, node: Node<'_>) {
         let Some(field) = node.field("approval") else { return };
-        let message = "nobody can be asked before a subworkflow itself starts";
+        let message = "whether a subworkflow changes anything cannot be told before it starts";
         let diagnostic = Diagnostic::new(Code::Misplaced, node.source(), field.key_span, message);
-        let hint = "put an approval step before it, or give the workflow that it runs an `approval`";
+        let hint = "write `always`, or let the workflow that it runs say it of its tools";
         self.lowering.push(diagnostic.hint(hint));
     }
 }
@@ -266,7 +282,7 @@ pub(super) fn target(given: Option<Given<'_>>, steps: &mut Steps<'_, '_>) -> Opt
         let (source, end) = (given.node.source(), aip15::END);
         let diagnostic = Diagnostic::new(Code::UnknownStep, source, given.node.mark(), message);
         let hint = format!("the end of the steps is `{end}`");
-        steps.lowering.push(diagnostic.hint(hint).fix(given.span(), end));
+        steps.lowering.push(diagnostic.hint(hint).fix_word(given.span(), end));
     }
     Some(text.to_owned())
 }

@@ -69,7 +69,7 @@ fn webhook(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
         let message = format!("the path of a webhook starts with `/`, and `{path}` does not");
         let diagnostic = Diagnostic::new(Code::BadPath, given.node.source(), given.node.mark(), message);
         let fixed = format!("/{path}");
-        sink.push(diagnostic.hint(format!("write `{fixed}`")).fix(given.span(), fixed));
+        sink.push(diagnostic.hint(format!("write `{fixed}`")).fix_word(given.span(), &fixed));
         return None;
     }
     Some(Trigger::Webhook { path: path.to_owned() })

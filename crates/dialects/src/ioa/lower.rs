@@ -1,6 +1,9 @@
 //! From IOA to the IR: the resource around the steps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde_json::{Value, json};
 use skein_core::{
@@ -36,11 +39,17 @@ use crate::{
 
 /// Where the plan's fields of a step stand.
 const STEP: Renames = &[
+    ("isolation.secrets", "x-skein.secrets"),
     ("id", "name"),
     ("after", "dependsOn"),
     ("instructions", "action"),
     ("message", "action"),
     ("shows[0]", "x-skein.input"),
+    // What a step is given that names nothing: the trigger, and what those before it gave.
+    ("inputs.trigger", "x-skein.input.trigger"),
+    ("inputs.trigger", "action"),
+    ("inputs.steps", "dependsOn"),
+    ("inputs.steps", "x-skein.input.steps"),
     ("inputs", "x-skein.input"),
     ("outputs", "x-skein.output"),
     ("policy.timeout", "timeout"),
@@ -52,6 +61,8 @@ const STEP: Renames = &[
 ];
 const WORKFLOW: Renames = &[
     ("timeout", "spec.timeout"),
+    // One that is missing is missing of the workflow, which has a name.
+    ("timeout", "metadata.name"),
     ("steps", "spec.steps"),
     ("undo", "spec.compensation"),
     ("triggers[0]", "spec.trigger"),
@@ -81,7 +92,7 @@ fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
         undo,
         lowering,
     };
-    let lowered = steps.iter().map(|step| lower.step(step)).collect::<Option<_>>();
+    let lowered = steps.iter().map(|step| lower.step(step).map(Arc::new)).collect::<Option<_>>();
     let triggers = triggers(&spec.trigger, lowering);
     if !lowering.sink.has_errors() {
         advice::check(&spec, steps, lowering.sink);
@@ -91,7 +102,7 @@ fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
     Some(workflow)
 }
 
-fn scope(spec: &Spec<'_>, steps: Vec<skein_core::ir::Step>) -> Scope {
+fn scope(spec: &Spec<'_>, steps: Vec<Arc<skein_core::ir::Step>>) -> Scope {
     let compensates = spec.failure_policy() == FailurePolicy::Compensate;
     let mut scope = Scope::new(Shape::Graph, steps);
     scope.timeout = spec.timeout;
@@ -141,6 +152,9 @@ fn compensations<'a>(
     steps: &[Step<'_>],
     sink: &mut Sink,
 ) -> BTreeMap<&'a StepId, &'a Compensation<'a>> {
+    if spec.compensation.is_empty() {
+        return BTreeMap::new();
+    }
     let known: BTreeSet<&StepId> = steps.iter().map(|step| &step.id.value).collect();
     let mut undo = BTreeMap::new();
     for entry in &spec.compensation {

@@ -1,6 +1,6 @@
 //! From IOA to the IR: each step, and what its failure does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use skein_core::{
     expr::{Expr, ioa},
@@ -29,7 +29,7 @@ pub(super) struct Steps<'a, 'l> {
     pub lowering: &'a mut Lowering<'l>,
     pub policy: FailurePolicy,
     pub skein: &'a XSkein,
-    pub known: BTreeSet<&'a StepId>,
+    pub known: HashSet<&'a StepId>,
     pub undo: BTreeMap<&'a StepId, &'a Compensation<'a>>,
 }
 

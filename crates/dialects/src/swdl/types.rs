@@ -56,8 +56,12 @@ impl Type {
             _ if base == "array" => diagnostic.hint("say of what, such as `array<string>`"),
             Some(near) => {
                 let meant = text.replacen(base, near, 1);
-                let quoted = if arrays > 0 { format!("\"{meant}\"") } else { meant.clone() };
-                diagnostic.hint(format!("did you mean `{meant}`?")).fix(given.span(), quoted)
+                let diagnostic = diagnostic.hint(format!("did you mean `{meant}`?"));
+                // Angle brackets are safer in quotes.
+                match arrays {
+                    0 => diagnostic.fix_word(given.span(), &meant),
+                    _ => diagnostic.fix(given.span(), format!("\"{meant}\"")),
+                }
             }
             None => {
                 let all: Vec<String> = names().map(|name| format!("`{name}`")).collect();

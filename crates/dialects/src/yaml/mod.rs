@@ -7,6 +7,7 @@ mod error;
 mod merge;
 mod node;
 mod parse;
+mod plain;
 mod scalar;
 
 pub use node::{Field, Node, Tree};

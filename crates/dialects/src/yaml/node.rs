@@ -75,6 +75,16 @@ impl Text {
         Text::Own(text.into())
     }
 
+    /// Whether it is this text. Nearly all texts differ in length, which is known without looking.
+    fn is(&self, text: &str, source: &Source) -> bool {
+        match self {
+            Text::Verbatim(span) => {
+                (span.end - span.start) as usize == text.len() && source.slice(*span) == text
+            }
+            Text::Own(own) => **own == *text,
+        }
+    }
+
     pub fn of<'a>(&'a self, source: &'a Source) -> &'a str {
         match self {
             Text::Verbatim(span) => source.slice(*span),
@@ -105,6 +115,9 @@ impl<'a> Node<'a> {
 
     pub fn source(self) -> &'a Arc<Source> {
         let sources = &self.tree.sources;
+        if let [(_, only)] = sources.as_slice() {
+            return only;
+        }
         let after = sources.partition_point(|(first, _)| *first <= self.number);
         &sources[after.saturating_sub(1)].1
     }
@@ -155,20 +168,38 @@ impl<'a> Node<'a> {
 
     pub fn fields(self) -> Option<impl ExactSizeIterator<Item = Field<'a>> + Clone> {
         match self.data() {
-            Data::Map(entries) => Some(entries.iter().map(move |entry| {
-                let value = self.tree.node(entry.value);
-                Field { key: entry.key.of(value.source()), key_span: entry.key_span, value }
-            })),
+            Data::Map(entries) => Some(entries.iter().map(move |entry| self.of_entry(entry))),
             Data::Scalar { .. } | Data::List(_) => None,
         }
     }
 
+    fn of_entry(self, entry: &'a Entry) -> Field<'a> {
+        let value = self.tree.node(entry.value);
+        Field { key: entry.key.of(value.source()), key_span: entry.key_span, value }
+    }
+
     pub fn field(self, key: &str) -> Option<Field<'a>> {
-        self.fields()?.find(|field| field.key == key)
+        self.find(key).map(|(_, field)| field)
+    }
+
+    /// A field, and which of the mapping's it is.
+    pub fn find(self, key: &str) -> Option<(usize, Field<'a>)> {
+        let Data::Map(entries) = self.data() else { return None };
+        let is_it = |entry: &Entry| entry.key.is(key, self.tree.node(entry.value).source());
+        let place = entries.iter().position(is_it)?;
+        Some((place, self.of_entry(&entries[place])))
     }
 
     pub fn get(self, key: &str) -> Option<Node<'a>> {
         self.field(key).map(|field| field.value)
+    }
+
+    /// What it would be as the one field of a mapping, written as it is written now: where it is in double quotes, its
+    /// key is, too, as JSON wants it.
+    pub fn under(self, key: &str) -> String {
+        let text = self.source().slice(self.span());
+        let quote = if text.starts_with('"') { "\"" } else { "" };
+        format!("{{{quote}{key}{quote}: {text}}}")
     }
 
     /// In a few words, for messages: what it is.

@@ -1,7 +1,10 @@
 //! From a parser's events to a tree: what is accepted of YAML, and the limits that keep a small file from being a
 //! large tree.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
 use skein_core::{expr::Span, limits};
@@ -9,6 +12,7 @@ use skein_core::{expr::Span, limits};
 use super::{
     error,
     node::{Data, Entry, Text, Tree},
+    plain,
 };
 use crate::{
     code::Code,
@@ -19,25 +23,17 @@ use crate::{
 /// Reads the YAML, or JSON, in a part of a source. None if it cannot be read; the sink says why.
 pub fn parse(window: Span, sink: &mut Sink) -> Option<Tree> {
     let source = sink.source.clone();
-    let mut builder = Builder {
-        source: &source,
-        window,
-        sink,
-        nodes: Vec::new(),
-        sizes: Vec::new(),
-        open: Vec::new(),
-        anchors: BTreeMap::new(),
-        root: None,
-        documents: 0,
-        aliases: false,
-        broken: false,
+    let tree = match plain::parse(window, &source) {
+        Some(tree) => Some(tree),
+        None => {
+            let mut builder = Builder::new(&source, window, sink);
+            builder.run();
+            if builder.broken {
+                return None;
+            }
+            builder.tree()
+        }
     };
-    builder.run();
-    let (broken, root, nodes) = (builder.broken, builder.root, builder.nodes);
-    if broken {
-        return None;
-    }
-    let tree = root.map(|root| Tree { sources: vec![(0, source.clone())], nodes, root });
     let tree = tree.filter(|tree| !tree.root().is_null());
     if tree.is_none() {
         let start = Span { end: window.start, ..window };
@@ -53,7 +49,7 @@ struct Open {
     /// In a mapping: the key that waits for its value.
     key: Option<(Text, Span)>,
     /// In a mapping of many keys: where each first stood.
-    keys: BTreeMap<Box<str>, Span>,
+    keys: HashMap<Box<str>, Span>,
     /// Nodes in it when every alias is written out.
     size: usize,
 }
@@ -61,7 +57,7 @@ struct Open {
 /// A mapping of no more keys is looked through, and has no table of them.
 const FEW: usize = 16;
 
-struct Builder<'s> {
+pub(super) struct Builder<'s> {
     source: &'s Arc<Source>,
     window: Span,
     sink: &'s mut Sink,
@@ -74,11 +70,38 @@ struct Builder<'s> {
     documents: usize,
     /// Whether any node is there more than once.
     aliases: bool,
-    broken: bool,
+    /// Whether nothing more can be read.
+    pub broken: bool,
 }
 
-impl Builder<'_> {
-    fn run(&mut self) {
+impl<'s> Builder<'s> {
+    pub fn new(source: &'s Arc<Source>, window: Span, sink: &'s mut Sink) -> Builder<'s> {
+        Builder {
+            source,
+            window,
+            sink,
+            nodes: Vec::new(),
+            sizes: Vec::new(),
+            open: Vec::new(),
+            anchors: BTreeMap::new(),
+            root: None,
+            documents: 0,
+            aliases: false,
+            broken: false,
+        }
+    }
+
+    /// Whether there is nothing to say about what has been built.
+    pub fn is_clean(&self) -> bool {
+        !self.broken && self.sink.is_empty()
+    }
+
+    pub fn tree(self) -> Option<Tree> {
+        let Builder { source, nodes, root, .. } = self;
+        root.map(|root| Tree { sources: vec![(0, source.clone())], nodes, root })
+    }
+
+    pub fn run(&mut self) {
         let source = self.source.clone();
         let options = granit_parser::options! {
             emit_comments: false,
@@ -193,7 +216,7 @@ impl Builder<'_> {
         self.sink.push(diagnostic);
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, anchor: usize, span: Span) {
+    pub fn scalar(&mut self, text: &str, style: ScalarStyle, anchor: usize, span: Span) {
         let plain = style == ScalarStyle::Plain;
         let text = Text::new(text, span, self.source);
         if self.wants_key() {
@@ -249,7 +272,7 @@ impl Builder<'_> {
         }
     }
 
-    fn begin(&mut self, data: Data, anchor: usize, span: Span) {
+    pub fn begin(&mut self, data: Data, anchor: usize, span: Span) {
         if self.wants_key() {
             let message = "a key must be text, and this is a list or a mapping";
             return self.fail(Code::KeyNotText, span, message);
@@ -262,10 +285,10 @@ impl Builder<'_> {
         if anchor != 0 {
             self.anchors.insert(anchor, None);
         }
-        self.open.push(Open { number, anchor, key: None, keys: BTreeMap::new(), size: 1 });
+        self.open.push(Open { number, anchor, key: None, keys: HashMap::new(), size: 1 });
     }
 
-    fn end(&mut self, span: Span) {
+    pub fn end(&mut self, span: Span) {
         let Some(open) = self.open.pop() else { return };
         let node = &mut self.nodes[open.number as usize];
         node.0 = Span { start: node.0.start, end: span.end.max(node.0.end) };

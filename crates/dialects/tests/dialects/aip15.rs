@@ -72,14 +72,14 @@ fn checked(text: &str) -> Report {
 #[track_caller]
 fn hash(text: &str) -> Hash {
     let report = checked(text);
-    report.definition.unwrap_or_else(|| panic!("{:#?}", report.diagnostics)).hash
+    report.definition.unwrap_or_else(|| panic!("{:#?}", report.diagnostics)).hash()
 }
 
 #[test]
 fn a_file_and_a_program_that_say_the_same_are_the_same() {
     let program = define_workflow(program()).commit().unwrap();
     assert_eq!(checked(SOURCE).workflow.as_deref(), Some(&*program.workflow));
-    assert_eq!(hash(SOURCE), program.definition.hash);
+    assert_eq!(hash(SOURCE), program.definition.hash());
 }
 
 #[test]

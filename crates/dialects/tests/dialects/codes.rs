@@ -3,7 +3,7 @@
 //!
 //! An example is a fenced block under `## Wrong` or `## Right`. The word after its language, if there is one, is the
 //! format that it must be in; `params=` are the parameters of a run. Blocks beside it are the project: `file=` makes one
-//! another file, and `names=` a list of the agents, tools, roles or domains that it defines. A block of plain `text` is
+//! another file, and `names=` a list of the agents, tools, actions, roles or domains that it defines. A block of plain `text` is
 //! only shown: for what a page cannot hold, there is a maker here.
 
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path, sync::Arc};
@@ -116,6 +116,7 @@ impl Around {
                 let sort = match sort {
                     "agents" => Sort::Agent,
                     "tools" => Sort::Tool,
+                    "actions" => Sort::Action,
                     "roles" => Sort::Role,
                     "domains" => Sort::Domain,
                     _ => panic!("a project defines no {sort}"),

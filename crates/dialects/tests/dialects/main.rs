@@ -5,6 +5,7 @@
 mod agreement;
 mod aip15;
 mod codes;
+mod counted;
 mod damage;
 mod document;
 mod examples;

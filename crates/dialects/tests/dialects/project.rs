@@ -45,6 +45,7 @@ impl Project for Folder {
         let file = match sort {
             Sort::Agent => "agents.txt",
             Sort::Tool => "tools.txt",
+            Sort::Action => "actions.txt",
             Sort::Role => "roles.txt",
             Sort::Domain => "domains.txt",
         };

@@ -49,6 +49,7 @@ const AIP15: &[&str] = &[
     "compensation-reads-what-is-not-there.md",
     "compensation-target-unknown.md",
     "condition-is-a-tag.md",
+    "conflict-of-an-unknown-step.md",
     "cycle.md",
     "duplicate-key.md",
     "item-outside-a-map.md",
@@ -72,6 +73,7 @@ const AIP15: &[&str] = &[
     "suspendable-false.md",
     "tag.md",
     "tool-not-in-the-project.md",
+    "unknown-action.md",
     "unreachable.md",
 ];
 const IOA: &[&str] = &[
@@ -96,6 +98,7 @@ const IOA: &[&str] = &[
 const SWDL: &[&str] = &[
     "command-for-a-shell.yaml",
     "cycle.yaml",
+    "delay-of-days.yaml",
     "depends-on-itself.yaml",
     "duplicate-id.yaml",
     "expression-as-program.yaml",
@@ -104,6 +107,7 @@ const SWDL: &[&str] = &[
     "fan-out-reads-itself.yaml",
     "hook-reads-too-early.yaml",
     "item-outside-fan-out.yaml",
+    "longest-delay-too-short.yaml",
     "nested-expression.yaml",
     "override-adds-a-tool.yaml",
     "override-adds-an-approver.yaml",

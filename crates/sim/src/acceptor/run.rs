@@ -16,7 +16,7 @@ impl Acceptor {
         let Event::RunStarted { start, definition, parameters, env, deadline, publish } = event else {
             return Ok(());
         };
-        ensure!(*definition == self.plan.definition.hash, "it is another plan");
+        ensure!(*definition == self.plan.definition.hash(), "it is another plan");
         ensure!(*parameters == self.plan.parameters, "it is given other parameters");
         let definition = self.plan.definition.clone();
         let root = definition.root();

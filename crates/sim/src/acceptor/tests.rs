@@ -47,7 +47,7 @@ impl Pen {
         let start = Start { run: RunId::new("r").unwrap(), retry_of: None, attempt: 1, context: Value::Null };
         let started = Event::RunStarted {
             start: Box::new(start),
-            definition: plan.definition.hash,
+            definition: plan.definition.hash(),
             parameters: plan.parameters.clone(),
             env: Arc::new(Value::Null),
             deadline: None,

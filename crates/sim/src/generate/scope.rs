@@ -154,7 +154,7 @@ impl Gen {
         } else {
             Shape::Graph
         };
-        let mut scope = Scope::new(shape, Vec::new());
+        let mut scope = Scope::new(shape, Vec::<Step>::new());
         scope.steps = built.into_iter().map(Arc::new).collect();
         if skeleton.cycles {
             scope.max_steps = Some(self.rng.small(3, 14));

@@ -11,7 +11,7 @@ mod schema;
 mod show;
 mod validate;
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Parser, Subcommand};
 
@@ -56,17 +56,49 @@ enum Command {
     Completions(completions::Arguments),
 }
 
+/// What to say of arguments that could not be read; help and version are what was asked for.
+fn unparsed(error: &clap::Error) -> Exit {
+    if !error.use_stderr() {
+        return printed(error, Exit::Done);
+    }
+    if !asks_for_json(std::env::args_os()) {
+        return printed(error, Exit::Usage);
+    }
+    let (message, hint) = in_lines(&error.render().to_string());
+    Output::new(Format::Json).refuse(Exit::Usage, &message, hint.as_deref())
+}
+
+fn printed(error: &clap::Error, exit: Exit) -> Exit {
+    match error.print() {
+        Err(error) if !reader_left(&error) => Exit::Broken,
+        _ => exit,
+    }
+}
+
+/// Whether programs are meant to read the answer, told without understanding the rest.
+fn asks_for_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    let arguments: Vec<OsString> = arguments.take_while(|argument| argument != "--").collect();
+    let apart = arguments.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json");
+    apart || arguments.iter().any(|argument| argument == "--format=json")
+}
+
+/// The first paragraph as the message; a tip, or else how the command is used, as the hint.
+fn in_lines(text: &str) -> (String, Option<String>) {
+    let mut paragraphs = text.split("\n\n").map(|lines| {
+        lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    });
+    let message = paragraphs.next().unwrap_or_default();
+    let rest: Vec<String> = paragraphs.collect();
+    let tip = rest.iter().find_map(|text| text.strip_prefix("tip: ").map(str::to_owned));
+    let usage = || rest.iter().find(|text| text.starts_with("Usage: ")).cloned();
+    (message.strip_prefix("error: ").unwrap_or(&message).to_owned(), tip.or_else(usage))
+}
+
 /// Reads the arguments and does what they say.
 pub fn run() -> Exit {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are what was asked for.
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-            let printed = error.print();
-            let broken = printed.is_err_and(|error| !reader_left(&error));
-            return if broken { Exit::Broken } else { exit };
-        }
+        Err(error) => return unparsed(&error),
     };
     let output = Output::new(cli.format);
     match cli.command {

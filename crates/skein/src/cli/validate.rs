@@ -59,7 +59,7 @@ impl Checked {
     /// Of a folder, what is no workflow at all is passed over.
     fn add(&mut self, path: &Path, of_folder: bool) {
         let Some(project) = self.project(path) else { return };
-        let report = match project.source(path) {
+        let mut report = match project.source(path) {
             Ok(source) => check(source, &*project),
             Err(error) => {
                 self.files += 1;
@@ -71,7 +71,12 @@ impl Checked {
             return;
         }
         self.files += 1;
-        report.diagnostics.into_iter().for_each(|diagnostic| self.say(diagnostic));
+        std::mem::take(&mut report.diagnostics).into_iter().for_each(|diagnostic| self.say(diagnostic));
+        // A person waits for the program to end, and to take a large plan apart is work for nothing. Of a folder,
+        // there could be thousands.
+        if !of_folder {
+            std::mem::forget(report);
+        }
     }
 
     /// A folder that was not looked into could hold anything.

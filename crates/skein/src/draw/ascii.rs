@@ -16,7 +16,7 @@ const NAMED: usize = 8;
 /// The whole graph; what is inside a step stands below it, indented.
 pub fn ascii(graph: &Graph, paint: Paint) -> String {
     let index = Index::of(graph);
-    let mut drawing = Drawing { index: &index, paint, lines: Vec::new() };
+    let mut drawing = Drawing { index: &index, paint, lines: Vec::new(), back: BTreeSet::new() };
     for (number, group) in index.workflows.iter().enumerate() {
         if number > 0 {
             let heading = format!("workflow {}", graph.groups[*group].label);
@@ -31,13 +31,18 @@ struct Drawing<'a> {
     index: &'a Index<'a>,
     paint: Paint,
     lines: Vec<String>,
+    /// Edges to an earlier step, which are told and not drawn.
+    back: BTreeSet<(usize, usize)>,
 }
 
 impl Drawing<'_> {
     fn group(&mut self, group: usize, indent: &str) {
         let order = self.order(group);
         let place: BTreeMap<usize, usize> = order.iter().copied().zip(0..).collect();
-        // An edge back to an earlier step is told beside the step, not drawn.
+        for node in &order {
+            let earlier = self.index.targets(*node).into_iter().filter(|to| place.get(to) <= place.get(node));
+            self.back.extend(earlier.map(|to| (*node, to)));
+        }
         let down = |node: usize| {
             let targets =
                 self.index.targets(node).into_iter().filter(|target| place.get(target) > place.get(&node));
@@ -49,7 +54,8 @@ impl Drawing<'_> {
         }
     }
 
-    /// Every node after those with an edge to it, else in the order of the plan. Of a circle, the first comes first.
+    /// Every node after those with an edge to it, else in the order of the plan. Of a circle, one comes first that leads
+    /// to all of it.
     fn order(&self, group: usize) -> Vec<usize> {
         let nodes = &self.index.members[group];
         let mut waiting: BTreeMap<usize, usize> = nodes.iter().map(|node| (*node, 0)).collect();
@@ -58,7 +64,7 @@ impl Drawing<'_> {
         }
         let mut free: BTreeSet<usize> = nodes.iter().copied().filter(|node| waiting[node] == 0).collect();
         let mut order = Vec::new();
-        while let Some(node) = free.pop_first().or_else(|| waiting.keys().next().copied()) {
+        while let Some(node) = free.pop_first().or_else(|| self.leads(&waiting)) {
             waiting.remove(&node);
             for target in self.index.targets(node) {
                 if let Some(count) = waiting.get_mut(&target) {
@@ -73,7 +79,28 @@ impl Drawing<'_> {
         order
     }
 
+    /// A node that none leads to but those that it leads to itself: the last from which something new can be reached.
+    fn leads(&self, waiting: &BTreeMap<usize, usize>) -> Option<usize> {
+        let (mut reached, mut last) = (BTreeSet::new(), None);
+        for node in waiting.keys() {
+            if reached.contains(node) {
+                continue;
+            }
+            last = Some(*node);
+            let mut todo = vec![*node];
+            while let Some(next) = todo.pop() {
+                if reached.insert(next) {
+                    todo.extend(self.index.targets(next).into_iter().filter(|to| waiting.contains_key(to)));
+                }
+            }
+        }
+        last
+    }
+
     fn row(&mut self, row: &rails::Row, indent: &str) {
+        if row.links.is_some_and(|above| !self.index.inside[above].is_empty()) {
+            return;
+        }
         let Some(node) = row.node else { return self.lines.push(format!("{indent}{}", row.rails)) };
         self.lines.push(format!("{indent}{}{}", row.rails, self.label(node)));
         self.inner(node, &format!("{indent}{}", row.below));
@@ -123,19 +150,23 @@ impl Drawing<'_> {
             NodeKind::Step(KindName::Loop) => " loop",
             NodeKind::Step(KindName::Call) => " call",
         };
+        let called = drawn.calls.map(|group| format!(" of {}", self.index.graph.groups[group].label));
+        let kind = format!("{kind}{}", called.unwrap_or_default());
         let routes: Vec<String> = self.routes(node);
         let routes = if routes.is_empty() { String::new() } else { format!("  {}", routes.join("; ")) };
-        format!("{name}{}{}", self.paint.faint(kind), self.paint.faint(&routes))
+        format!("{name}{}{}", self.paint.faint(&kind), self.paint.faint(&routes))
     }
 
-    /// Where a step leads under which condition.
+    /// Where a step leads under which condition, or back to.
     fn routes(&self, node: usize) -> Vec<String> {
         let name = |to: usize| {
             let id = &self.index.graph.nodes[to].id;
             id.rsplit('/').next().unwrap_or(id).trim_start_matches('$').to_owned()
         };
-        let labelled =
-            self.index.edges[node].iter().filter_map(|(to, label)| label.map(|label| (label, *to)));
-        labelled.map(|(label, to)| format!("{label} → {}", name(to))).collect()
+        let told = |(to, label): &(usize, Option<&str>)| match label {
+            Some(label) => Some(format!("{label} → {}", name(*to))),
+            None => self.back.contains(&(node, *to)).then(|| format!("then → {}", name(*to))),
+        };
+        self.index.edges[node].iter().filter_map(told).collect()
     }
 }

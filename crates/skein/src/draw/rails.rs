@@ -8,6 +8,9 @@ pub struct Row {
     /// What stands in further lines of the same row.
     pub below: String,
     pub node: Option<usize>,
+    /// The node above, if this row only leads from it to the next in the same column. Where there are further lines of
+    /// that node's row, those do.
+    pub links: Option<usize>,
 }
 
 /// More rails side by side than this cannot be followed by eye.
@@ -15,7 +18,7 @@ const WIDEST: usize = 24;
 
 /// Draws nodes in an order in which every edge leads down. None if it would be too wide to read.
 pub fn draw(order: &[usize], targets: impl Fn(usize) -> Vec<usize>) -> Option<Vec<Row>> {
-    let mut rails = Rails { columns: Vec::new(), rows: Vec::new() };
+    let mut rails = Rails { columns: Vec::new(), rows: Vec::new(), last: None };
     for node in order {
         let column = rails.arrive(*node);
         let targets = targets(*node);
@@ -33,6 +36,8 @@ struct Rails {
     /// Where the rail in each column leads.
     columns: Vec<Option<usize>>,
     rows: Vec<Row>,
+    /// Where the node stands on the last row, if one does.
+    last: Option<(usize, usize)>,
 }
 
 impl Rails {
@@ -44,6 +49,11 @@ impl Rails {
             self.meet(*column, others, ['├', '┴', '╯']);
             others.iter().for_each(|other| self.columns[*other] = None);
             self.trim();
+        } else if let Some((_, above)) = self.last.filter(|(last, _)| last == column) {
+            // Without it, two that follow one another would look like two that have nothing to do with one another.
+            let rail = |leads: &Option<usize>| if leads.is_some() { "│ " } else { "  " };
+            let rails = self.columns.iter().map(rail).collect();
+            self.rows.push(Row { rails, below: String::new(), node: None, links: Some(above) });
         }
         *column
     }
@@ -66,7 +76,8 @@ impl Rails {
             self.columns.iter().enumerate().map(rail).collect()
         };
         let (rails, below) = (row("● "), row(if goes_on { "│ " } else { "  " }));
-        self.rows.push(Row { rails, below, node: Some(node) });
+        self.rows.push(Row { rails, below, node: Some(node), links: None });
+        self.last = Some((column, node));
     }
 
     fn leave(&mut self, column: usize, targets: &[usize]) {
@@ -110,7 +121,8 @@ impl Rails {
             });
             rails.push(if i >= column && i < last { '─' } else { ' ' });
         }
-        self.rows.push(Row { rails, below: String::new(), node: None });
+        self.rows.push(Row { rails, below: String::new(), node: None, links: None });
+        self.last = None;
     }
 }
 
@@ -136,6 +148,12 @@ mod tests {
     #[test]
     fn a_rail_that_passes_others() {
         assert_eq!(drawn(&[&[1, 2, 3], &[], &[3], &[]]), "● 0\n├─┬─╮\n● │ │ 1\n  ● │ 2\n  ├─╯\n  ● 3");
+    }
+
+    #[test]
+    fn what_follows_is_told_from_what_does_not() {
+        assert_eq!(drawn(&[&[1], &[], &[]]), "● 0\n│\n● 1\n● 2");
+        assert_eq!(drawn(&[&[1, 2], &[], &[3], &[]]), "● 0\n├─╮\n● │ 1\n  ● 2\n  │\n  ● 3");
     }
 
     #[test]

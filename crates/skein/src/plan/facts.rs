@@ -62,7 +62,10 @@ fn doing(step: &StepView) -> String {
             format!("waits for {} to approve{message}", anyone(&gate.approvers))
         }
         (_, _, Some(wait), _) => format!("waits for the signal {}", listed(&wait.signals, "or")),
-        (.., Some(workflow)) => format!("runs the workflow {workflow}"),
+        (.., Some(workflow)) => {
+            let shown = step.shown_under.as_ref().map(|step| format!(", which is shown under {step}"));
+            format!("runs the workflow {workflow}{}", shown.unwrap_or_default())
+        }
         _ => match step.kind {
             KindName::Parallel => format!("runs {} lanes side by side", step.inside.len()),
             KindName::Each => "runs the steps below for each item".to_owned(),

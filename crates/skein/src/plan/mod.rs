@@ -10,7 +10,7 @@ mod step;
 mod text;
 mod words;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -97,7 +97,7 @@ impl PlanView {
         let names = |steps: &[u32]| {
             steps.iter().map(|i| definition.scope(root.root).step(*i).id.to_string()).collect::<Vec<_>>()
         };
-        let batches = batches(definition, root.root, config);
+        let batches = Viewer { definition, config, called: BTreeMap::new() }.batches(root.root);
         let estimate = Estimate::of(definition, &config.estimate);
         PlanView {
             workflow: About {
@@ -152,17 +152,26 @@ fn unknown(estimate: &Estimate, batches: &[Batch]) -> Vec<String> {
     estimate.unknown.iter().cloned().chain(secrets).collect()
 }
 
-/// The batches of a scope. Recursion is bounded by the limit on nesting; a called workflow is shown by its own plan.
-fn batches(definition: &Definition, scope: ScopeIx, config: &Config) -> Vec<Batch> {
-    let entry = definition.scope(scope);
-    let mut shown = Vec::new();
-    for (number, steps) in (1..).zip(definition.batches(scope)) {
-        let steps: Vec<StepView> =
-            steps.iter().map(|i| StepView::of(definition, scope, *i, config)).collect();
-        let sort = sort(entry.is_routed(), &steps);
-        shown.push(Batch { number, sort, steps });
+/// Looks at a plan from its first step to its last.
+struct Viewer<'a> {
+    definition: &'a Definition,
+    config: &'a Config,
+    /// The step under which each called workflow has been shown. Each is shown once, since calls of calls can be more
+    /// than anyone could read.
+    called: BTreeMap<ScopeIx, String>,
+}
+
+impl Viewer<'_> {
+    /// The batches of a scope. Recursion is bounded by the limits on nesting and calls.
+    fn batches(&mut self, scope: ScopeIx) -> Vec<Batch> {
+        let routed = self.definition.scope(scope).is_routed();
+        let mut shown = Vec::new();
+        for (number, steps) in (1..).zip(self.definition.batches(scope)) {
+            let steps: Vec<StepView> = steps.iter().map(|i| StepView::of(self, scope, *i)).collect();
+            shown.push(Batch { number, sort: sort(routed, &steps), steps });
+        }
+        shown
     }
-    shown
 }
 
 fn sort(routed: bool, steps: &[StepView]) -> BatchSort {
@@ -176,7 +185,7 @@ fn sort(routed: bool, steps: &[StepView]) -> BatchSort {
     }
 }
 
-/// The lanes of a parallel step, the items of an each, the passes of a loop.
+/// The lanes of a parallel step, the items of an each, the passes of a loop, the workflow of a call.
 #[derive(Debug, Serialize)]
 pub struct Inner {
     pub label: String,

@@ -4,11 +4,11 @@ use serde::Serialize;
 use serde_json::Value;
 use skein_core::{
     ir::{Binding, Gate, Isolation, Kind, KindName, LoopTest, Per, Step, Wait, Work},
-    plan::{Definition, ScopeIx},
+    plan::ScopeIx,
 };
 
 use super::{
-    Inner, batches,
+    Inner, Viewer,
     ending::Ending,
     words::{approvers, by, expression, may, model, prose, secret, target, tools},
 };
@@ -33,6 +33,9 @@ pub struct StepView {
     /// The workflow that it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<String>,
+    /// The step under which the inside of that workflow is shown, if it is not this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shown_under: Option<String>,
     pub inputs: Vec<InputView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -143,9 +146,12 @@ pub struct RouteView {
 }
 
 impl StepView {
-    pub fn of(definition: &Definition, scope: ScopeIx, i: u32, config: &Config) -> StepView {
-        let step = definition.scope(scope).step(i);
+    pub(super) fn of(viewer: &mut Viewer<'_>, scope: ScopeIx, i: u32) -> StepView {
+        let config = viewer.config;
+        let entry = viewer.definition.scope(scope);
+        let step = entry.step(i);
         let policy = &step.policy;
+        let called = entry.inner[i as usize].first().filter(|_| matches!(step.kind, Kind::Call(_)));
         StepView {
             id: step.id.to_string(),
             name: step.name.clone(),
@@ -163,6 +169,7 @@ impl StepView {
                 Kind::Call(call) => Some(call.workflow.clone()),
                 _ => None,
             },
+            shown_under: called.and_then(|called| viewer.called.get(called).cloned()),
             inputs: step.inputs.iter().map(input).collect(),
             timeout_ms: policy.timeout.map(|timeout| timeout.0),
             timeout_per: policy.timeout_per,
@@ -172,7 +179,7 @@ impl StepView {
             on_timeout: Ending::of(policy.effects.timed_out),
             undo: step.undo.as_ref().map(|undo| by(&undo.work.worker, config)),
             routes: routes(step),
-            inside: inside(definition, scope, i, config),
+            inside: inside(viewer, scope, i),
         }
     }
 }
@@ -264,7 +271,8 @@ fn routes(step: &Step) -> Vec<RouteView> {
     }
 }
 
-fn inside(definition: &Definition, scope: ScopeIx, i: u32, config: &Config) -> Vec<Inner> {
+fn inside(viewer: &mut Viewer<'_>, scope: ScopeIx, i: u32) -> Vec<Inner> {
+    let definition = viewer.definition;
     let entry = definition.scope(scope);
     let labels: Vec<String> = match &entry.step(i).kind {
         Kind::Parallel(parallel) => parallel.lanes.iter().map(|lane| format!("lane {}", lane.id)).collect(),
@@ -280,8 +288,17 @@ fn inside(definition: &Definition, scope: ScopeIx, i: u32, config: &Config) -> V
             let asked = if repeat.test == LoopTest::After { "again while" } else { "while" };
             vec![format!("{asked} {}, at most {} times", expression(&repeat.condition), repeat.max)]
         }
+        Kind::Call(_) => {
+            let called = entry.inner(i, 0);
+            if viewer.called.contains_key(&called) {
+                return Vec::new();
+            }
+            viewer.called.insert(called, entry.step(i).id.to_string());
+            let workflow = &definition.workflow_of(called).workflow;
+            vec![format!("workflow {}", workflow.name.as_deref().unwrap_or(workflow.id.as_str()))]
+        }
         _ => Vec::new(),
     };
-    let inner = |(label, which)| Inner { label, batches: batches(definition, entry.inner(i, which), config) };
+    let inner = |(label, which)| Inner { label, batches: viewer.batches(entry.inner(i, which)) };
     labels.into_iter().zip(0..).map(inner).collect()
 }

@@ -58,6 +58,7 @@ fn graphs_of_what_calls_and_nests() {
     session.skein("graph examples/aip15/release-train", 0);
     session.skein("graph examples/aip15/release-train --as mermaid", 0);
     session.skein("graph examples/aip15/newsletter", 0);
+    session.skein("graph examples/aip15/contract-review", 0);
     session.skein("graph examples/swdl/review-each-file.yaml", 0);
     session.skein("graph examples/agentcore/word-count.yaml --format json", 0);
     session.is("graph-nested");

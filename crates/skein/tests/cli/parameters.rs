@@ -44,6 +44,11 @@ fn that_are_wrong_are_a_matter_of_usage() {
     session.skein("plan typed.yaml --param title=a --param count=many", 2);
     session.skein("plan typed.yaml --param title=a --param count=1.5", 2);
     session.skein("plan typed.yaml --param title=a --param deep=7 --param tags={}", 2);
+    session.skein(
+        "plan typed.yaml --param count=many --param deep=7 --param nobody=1 --param tags=[1,\"a\",2]",
+        2,
+    );
+    session.skein("plan typed.yaml --param title --param count --params none.json", 2);
     session.skein("plan typed.yaml --param title", 2).skein("plan typed.yaml --param =7", 2);
     for file in ["list.json", "broken.json", "missing.json", "/dev/zero", "agents"] {
         session.skein(&format!("plan typed.yaml --params {file}"), 2);
@@ -64,5 +69,8 @@ fn flags_that_do_not_exist() {
     let mut session = Session::here();
     session.skein("plan", 2).skein("plan x --nonsense", 2).skein("paln x", 2).skein("graph x --as png", 2);
     session.skein("schema xml", 2).skein("validate", 2).skein("plan x --format yaml", 2);
+    session.skein("plan --format json", 2).skein("plan x --format=json --nonsense", 2);
+    session.skein("paln x --format json", 2).skein("graph x --as png --format json", 2);
+    session.skein("plan --format json --help", 0);
     session.is("usage");
 }

@@ -33,11 +33,37 @@ fn workflows_have_names() {
 }
 
 #[test]
+fn tools_and_actions_have_folders() {
+    let folder = Folder::new();
+    let step = |line: &str| {
+        format!(
+            "---\nname: One\nid: one\ndescription: One step.\nversion: 1.0.0\ninputs: {{ type: object }}\n\
+             outputs: {{ type: object }}\nsteps:\n  - {{ id: only, kind: tool, {line} }}\n---\n"
+        )
+    };
+    folder.write("skein.toml", "").write("none.md", step("action: \"note:send\""));
+    folder.write("good.md", step("action: \"note:send@2\"")).write("old.md", step("action: \"note:send@1\""));
+    folder.write("tool.md", step("tool: mail-sned"));
+    let mut session = Session::within(&folder.0);
+    session.skein("validate none.md", 0);
+    folder.write(".actions/note-send/ACTION.md", "---\nid: \"note:send\"\nversion: 2.1.0\n---\n");
+    folder
+        .write(".tools/mail-send/TOOL.md", "---\nid: mail-send\n---\n")
+        .write(".tools/empty/readme.txt", "");
+    session.skein("validate good.md", 0).skein("validate old.md", 3).skein("validate tool.md", 3);
+    session.is("tools");
+}
+
+#[test]
 fn called_workflows_are_found_from_the_file() {
     let folder = Folder::new();
     folder.write("flows/caller.yaml", CALLER).write("flows/parts/part.yaml", GOOD).write("other/x.txt", "");
     let mut session = Session::within(&folder.0);
     session.skein("plan flows/caller.yaml", 0);
+    // What is called twice is shown once, and again is said where.
+    let again = "  again:\n    depends_on: [other]\n    workflow: parts/part.yaml\n";
+    folder.write("flows/twice.yaml", format!("{CALLER}{again}"));
+    session.skein("plan flows/twice.yaml", 0).skein("plan flows/twice.yaml --format json", 0);
     session.is("called");
     Session::within(&folder.0.join("other")).skein("plan ../flows/caller.yaml", 0).is("called-from-beside");
     // A plan is the same plan from wherever it is looked at.

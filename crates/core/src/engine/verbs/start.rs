@@ -29,7 +29,7 @@ impl Decision<'_> {
         let deadline = root.workflow.scope.timeout.map(|timeout| self.now.after(timeout));
         let publish = hooks(&root.workflow.hooks, HookWhen::Start);
         let (start, parameters) = (Box::new(start.clone()), plan.parameters.clone());
-        let definition = plan.definition.hash;
+        let definition = plan.definition.hash();
         self.emit(Event::RunStarted { start, definition, parameters, env, deadline, publish });
         match error {
             Some(error) => self.halt(InstanceIx::ROOT, Halt::Limit { error }, false),

@@ -5,7 +5,7 @@ mod convergence;
 mod step;
 mod work;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 use skein_core::{expr::Span, ids::IdError, time::Millis};
 
@@ -104,9 +104,10 @@ fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Step<'a>>> {
     }
     refuse_twins(entries.clone().map(|field| (field.key, field.key_span)), "the step", sink);
     // A key that is there twice has been reported, and the first counts.
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::new();
+    let mut steps = Vec::with_capacity(entries.len());
     let first = entries.filter(|field| seen.insert(field.key));
-    let steps: Vec<Option<Step<'a>>> = first.map(|field| Step::read(field, sink)).collect();
+    steps.extend(first.map(|field| Step::read(field, sink)));
     steps.into_iter().collect()
 }
 
@@ -168,6 +169,9 @@ fn checked_name<T>(
 
 /// Warns of what a list holds twice.
 fn warn_twice<T: Ord>(items: &[(Span, T)], what: &str, sink: &mut Sink) {
+    if items.len() < 2 {
+        return;
+    }
     let mut seen = BTreeMap::new();
     for (span, item) in items {
         if let Some(first) = seen.insert(item, *span) {

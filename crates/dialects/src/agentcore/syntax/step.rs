@@ -60,6 +60,9 @@ fn names(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<Spanned<StepId>> {
     let items = given.and_then(|given| given.list(sink)).unwrap_or_default();
     let mut names: Vec<Spanned<StepId>> =
         items.into_iter().filter_map(|item| item.name(|text| StepId::new(text), sink)).collect();
+    if names.len() < 2 {
+        return names;
+    }
     let places: Vec<_> = names.iter().map(|name| (name.span, &name.value)).collect();
     warn_twice(&places, "`depends_on`", sink);
     let mut seen = std::collections::BTreeSet::new();

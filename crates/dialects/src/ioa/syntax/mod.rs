@@ -99,7 +99,7 @@ fn other_kind(kind: &Spanned<&str>, sink: &Sink) -> Diagnostic {
     let message = format!("a resource of kind `{}` is not a workflow", kind.value);
     let diagnostic = Diagnostic::new(Code::UnknownWord, &sink.source, kind.span, message);
     match skein_core::closest::closest(kind.value, [KIND].into_iter()) {
-        Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix(kind.span, near),
+        Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix_word(kind.span, near),
         None => diagnostic.hint(format!("only `kind: {KIND}` can be run")),
     }
 }
@@ -162,7 +162,7 @@ fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Step<'a>>> {
     refuse_twins(names(), "the step", sink);
     let mut steps: Vec<Step<'a>> = steps.into_iter().collect::<Option<_>>()?;
     // A name that is there twice has been reported, and the first counts.
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = std::collections::HashSet::new();
     steps.retain(|step| seen.insert(step.id.value.clone()));
     Some(steps)
 }

@@ -8,8 +8,8 @@ use skein_core::{
 
 use super::{super::defaults, ignored};
 use crate::{
-    code::Code,
-    diagnostic::{Diagnostic, Sink},
+    common::{self, refuse_short_longest},
+    diagnostic::Sink,
     duration::Units,
     read::{Fields, Given, Spanned},
 };
@@ -62,13 +62,7 @@ fn read_backoff(given: Given<'_>, sink: &mut Sink) -> Option<Says> {
 
 fn delay(given: Option<Given<'_>>, sink: &mut Sink) -> Option<Spanned<Millis>> {
     let given = given?;
-    let length = given.duration(Units::UpToHours, sink)?;
-    if length.value.0 > limits::BACKOFF {
-        let message = format!("`{}` is at most {}", given.name, Millis(limits::BACKOFF));
-        sink.push(Diagnostic::new(Code::BadDuration, given.node.source(), given.node.mark(), message));
-        return None;
-    }
-    Some(length)
+    common::delay(given, given.duration(Units::UpToHours, sink), sink)
 }
 
 /// The default of the longest delay never shortens what is written out.
@@ -83,12 +77,8 @@ fn backoff(
         Some(Says::Growth(growth)) => (growth, initial),
         None => (defaults::DOUBLING, initial),
     };
-    if let (Some(first), Some(most)) = (&initial, most)
-        && most.value < first.value
-    {
-        let message = "the longest delay is shorter than the first";
-        let diagnostic = Diagnostic::new(Code::FieldsClash, &sink.source.clone(), most.span, message);
-        sink.push(diagnostic.also(first.span, "the first is this long"));
+    if let (Some(first), Some(most)) = (&initial, most) {
+        refuse_short_longest(first, most, sink);
     }
     let initial = initial.map_or(defaults::INITIAL_DELAY, |initial| initial.value);
     let max = most.map_or(defaults::MAX_DELAY.max(initial), |most| most.value);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use skein_core::{
     expr::swdl::Scope,
     ids::StepId,
-    ir::{Binding, Capability, Context, Kind, Memory, Schema, Step, Summary, Work, Worker},
+    ir::{Binding, Capability, Context, Kind, Memory, Step, Summary, Work, Worker},
 };
 
 use super::{schema, stage::Stages};
@@ -29,7 +29,7 @@ impl<'a> Stages<'_, 'a, '_> {
                 required: input.required,
             }));
         }
-        step.outputs = Schema::new(schema::outputs(asked.outputs.as_deref()));
+        step.outputs = schema::given(asked.outputs.as_deref());
         step.labels = self.labels(asked);
         step
     }

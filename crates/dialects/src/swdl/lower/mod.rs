@@ -36,6 +36,7 @@ use crate::{
 
 /// Where the plan's fields of a stage stand. A template of a fan-out has its fields under the same names.
 const STEP: Renames = &[
+    ("isolation.secrets", "x-skein.secrets"),
     ("after", "depends_on"),
     ("when", "condition"),
     ("inputs.*.schema", "inputs.*.type"),
@@ -43,6 +44,7 @@ const STEP: Renames = &[
     ("instructions", "roles.primary.instructions"),
     ("summary.instructions", "handoff.summary_prompt"),
     ("policy.timeout", "error_policy.timeout"),
+    ("policy.effects", "error_policy.on_failure"),
     ("policy.retry.attempts", "error_policy.retry.max_attempts"),
     ("policy.retry", "error_policy.retry"),
     ("message", "gate.message"),
@@ -67,6 +69,11 @@ pub(crate) fn lower(mut tree: Tree, sink: &mut Sink, project: &dyn Project) -> O
     let (workflow, parts) = lower_workflow(&tree, before, &mut lowering)?;
     let (mut places, calls) = lowering.places(tree, WORKFLOW, STEP);
     parts.into_iter().for_each(|(field, (node, start))| places.part(field, node, start));
+    // What is done for each item has its policy from the stage.
+    for step in &workflow.scope.steps {
+        let inner = step.kind.scopes().into_iter().flat_map(|scope| &scope.steps);
+        inner.for_each(|item| places.within(item.id.clone(), step.id.clone()));
+    }
     Some(Lowered { workflow, places, voice: &VOICE, calls })
 }
 

@@ -1,5 +1,7 @@
 //! Contracts as JSON Schema.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 use skein_core::ir::Schema;
 
@@ -8,6 +10,15 @@ use crate::swdl::syntax::{Declared, Input};
 /// What a run is given.
 pub(super) fn parameters(declared: &[Declared<'_>]) -> Schema {
     Schema::new(object(declared, |declared| declared.ty.map_or_else(|| json!({}), |ty| ty.schema())))
+}
+
+/// What a stage gives, as most stages do: one schema for all that declare nothing.
+pub(super) fn given(declared: Option<&[Declared<'_>]>) -> Schema {
+    static NOTHING: LazyLock<Schema> = LazyLock::new(|| Schema::new(outputs(Some(&[]))));
+    match declared {
+        Some([]) => NOTHING.clone(),
+        declared => Schema::new(outputs(declared)),
+    }
 }
 
 /// What a stage gives. One that declares nothing may give nothing, and nothing of it can be read.

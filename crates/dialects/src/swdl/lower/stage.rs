@@ -33,11 +33,11 @@ pub(super) struct Stages<'e, 'a, 'l> {
 }
 
 impl<'a> Stages<'_, 'a, '_> {
-    pub fn all(&mut self, stages: &[Stage<'a>]) -> Vec<Step> {
+    pub fn all(&mut self, stages: &[Stage<'a>]) -> Vec<Arc<Step>> {
         let roles: BTreeSet<String> =
             self.expressions.lowering.project.names(Sort::Role).into_iter().collect();
         self.warn_of_conditions(stages);
-        stages.iter().map(|stage| self.stage(stage, &roles)).collect()
+        stages.iter().map(|stage| Arc::new(self.stage(stage, &roles))).collect()
     }
 
     fn stage(&mut self, stage: &Stage<'a>, roles: &BTreeSet<String>) -> Step {
@@ -61,10 +61,17 @@ impl<'a> Stages<'_, 'a, '_> {
 
     /// A gate that is not asked stays shut, unlike a stage that is not needed.
     fn warn_of_conditions(&mut self, stages: &[Stage<'a>]) {
+        let may_be_skipped = |stage: &Stage<'a>| match (&stage.does, stage.condition) {
+            (Does::Gate(_), Some(condition)) => Some((stage.id.clone(), condition)),
+            _ => None,
+        };
+        let gates: Vec<(StepId, Given<'a>)> = stages.iter().filter_map(may_be_skipped).collect();
+        if gates.is_empty() {
+            return;
+        }
         let waited_for: BTreeSet<&StepId> = stages.iter().flat_map(|stage| &stage.depends_on).collect();
-        for stage in stages.iter().filter(|stage| waited_for.contains(&stage.id)) {
-            let (Does::Gate(_), Some(condition)) = (&stage.does, stage.condition) else { continue };
-            let message = format!("if its condition is false, what waits for `{}` is skipped", stage.id);
+        for (id, condition) in gates.into_iter().filter(|(id, _)| waited_for.contains(id)) {
+            let message = format!("if its condition is false, what waits for `{id}` is skipped");
             let (source, span) = (condition.node.source(), condition.node.mark());
             let diagnostic = Diagnostic::new(Code::SkippedGate, source, span, message);
             let hint = "nobody approved it, so nothing that needs the approval may start";
@@ -190,7 +197,7 @@ impl<'a> Stages<'_, 'a, '_> {
         let (source, span) = (given.node.source(), given.node.mark());
         let diagnostic = Diagnostic::new(Code::BadUndo, source, span, message);
         let hint = "write `halt`; a format that can undo steps is AIP-15";
-        self.expressions.lowering.push(diagnostic.hint(hint).fix(given.span(), "halt"));
+        self.expressions.lowering.push(diagnostic.hint(hint).fix_word(given.span(), "halt"));
     }
 }
 

@@ -47,7 +47,7 @@ fn declaration<'a>(field: Field<'a>, what: &'static str, sink: &mut Sink) -> Opt
         return Fields::under(field, what, sink);
     };
     let message = format!("{what} is a mapping of fields, found the text `{text}`");
-    let whole = format!("{{type: {}}}", field.value.source().slice(field.value.span()));
+    let whole = field.value.under("type");
     let diagnostic = Diagnostic::new(Code::WrongType, field.value.source(), field.value.mark(), message);
     sink.push(diagnostic.hint(format!("write `{whole}`")).fix(field.value.span(), whole));
     None

@@ -75,7 +75,7 @@ fn id<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {
     );
     let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
     sink.push(match kebab(text) {
-        Some(meant) => diagnostic.hint(format!("{hint}; `{meant}` would do")).fix(given.span(), meant),
+        Some(meant) => diagnostic.hint(format!("{hint}; `{meant}` would do")).fix_word(given.span(), &meant),
         None => diagnostic.hint(hint),
     });
     None

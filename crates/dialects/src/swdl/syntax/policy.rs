@@ -5,7 +5,9 @@ use skein_core::{limits, time::Millis};
 use super::{length, plains};
 use crate::{
     code::Code,
+    common::{self, refuse_short_longest},
     diagnostic::{Diagnostic, Sink},
+    duration::Units,
     read::{Fields, Given, Spanned},
     swdl::defaults::{ERRORS_MOST, MULTIPLIER_MOST, ON_FAILURE, ON_STAGE_FAILURE, OnFailure},
 };
@@ -92,15 +94,24 @@ impl<'a> RetryDef<'a> {
         };
         let attempts = fields.optional("max_attempts");
         let errors = fields.optional("non_retryable_errors");
+        let delay = |given: Option<Given<'_>>, sink: &mut Sink| {
+            let given = given?;
+            common::delay(given, given.duration(Units::UpToDays, sink), sink)
+        };
+        let first = delay(fields.optional("initial_interval"), sink);
+        let most = delay(fields.optional("max_interval"), sink);
+        if let (Some(first), Some(most)) = (&first, &most) {
+            refuse_short_longest(first, most, sink);
+        }
         let retry = RetryDef {
             max_attempts: attempts
                 .and_then(|given| given.whole(1..=limits::ATTEMPTS, sink))
                 .map(|attempts| attempts.value),
-            initial_interval: length(fields.optional("initial_interval"), sink),
+            initial_interval: first.map(|length| length.value),
             backoff_multiplier: fields
                 .optional("backoff_multiplier")
                 .and_then(|given| read_multiplier(given, sink)),
-            max_interval: length(fields.optional("max_interval"), sink),
+            max_interval: most.map(|length| length.value),
             non_retryable_errors: errors.map(|given| read_errors(given, sink)),
         };
         fields.finish(sink);

@@ -1,6 +1,6 @@
 //! The workflow as a whole: who it is, its configuration, its stages and what surrounds them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 use skein_core::time::Millis;
@@ -169,7 +169,7 @@ fn read_stages<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Stage<'a>>> 
 
 /// Reports each id that is there already, and leaves its stage out: the first counts.
 fn without_twins<'a>(stages: Vec<Stage<'a>>, sink: &mut Sink) -> Vec<Stage<'a>> {
-    let mut firsts: BTreeMap<skein_core::ids::StepId, Node<'a>> = BTreeMap::new();
+    let mut firsts: HashMap<&skein_core::ids::StepId, Node<'a>> = HashMap::new();
     let mut twins = BTreeSet::new();
     for (number, stage) in stages.iter().enumerate() {
         let at = stage.node.get("id").unwrap_or(stage.node);
@@ -179,8 +179,11 @@ fn without_twins<'a>(stages: Vec<Stage<'a>>, sink: &mut Sink) -> Vec<Stage<'a>> 
             sink.push(diagnostic.label("again here").also_in(first.source(), first.mark(), "first here"));
             twins.insert(number);
         } else {
-            firsts.insert(stage.id.clone(), at);
+            firsts.insert(&stage.id, at);
         }
+    }
+    if twins.is_empty() {
+        return stages;
     }
     let kept = stages.into_iter().enumerate().filter(|(number, _)| !twins.contains(number));
     kept.map(|(_, stage)| stage).collect()

@@ -1,0 +1,127 @@
+//! Our own blocks as parts of a workflow: what they say that its steps cannot use, whether there is anything to merge,
+//! and who settles a conflict.
+//!
+//! Owns what the blocks of a workflow and its steps mean together. What each says by itself is `xskein`'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use skein_core::{
+    closest::did_you_mean,
+    ids::StepId,
+    ir::{Kind, Scope},
+};
+
+use crate::{
+    code::Code,
+    detect::Dialect,
+    diagnostic::{Diagnostic, Sink},
+    lowering::{Lowered, warn_ignored},
+    problem::Voice,
+    yaml::Node,
+};
+
+/// How a step is isolated that does not say.
+const SHARED: &str = "shared";
+
+/// Fields that are about whoever does the work.
+const OF_WORKER: &[&str] =
+    &["agents", "cache", "evidence", "network", "protect", "secrets", "test_commands", "workspace"];
+
+pub(crate) fn check(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
+    let root = lowered.places.tree.root();
+    let top = if dialect == Dialect::Ioa { root.get("spec") } else { Some(root) };
+    let whole = top.and_then(|node| block(dialect, node)).and_then(|block| block.get("workspace"));
+    let kinds = kinds(&lowered.workflow.scope);
+    let mut own = Vec::new();
+    for (id, node) in lowered.places.steps() {
+        let Some(block) = block(dialect, node) else { continue };
+        match kinds.get(id).and_then(|kind| idle(dialect, kind)) {
+            Some(why) => warn_ignored(block, OF_WORKER, &lowered.voice.in_words(why), sink),
+            None => own.extend(block.get("workspace")),
+        }
+    }
+    let known: BTreeSet<&str> = lowered.places.steps().map(|(id, _)| id.as_str()).collect();
+    let blocks = whole.into_iter().chain(own.iter().copied());
+    blocks.for_each(|block| check_conflict(block, &known, lowered.voice, sink));
+    check_merges(whole, &own, sink);
+}
+
+/// Why a step has no use for what is said about a worker, if it has none.
+fn idle(dialect: Dialect, kind: &Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Work(_) => None,
+        // What a stage says is said for each of its items.
+        Kind::Each(_) if dialect == Dialect::Swdl => None,
+        Kind::Gate(_) | Kind::Wait(_) => Some("this step only waits"),
+        Kind::Branch(_) => Some("this step only chooses"),
+        Kind::Parallel(_) | Kind::Each(_) | Kind::Loop(_) => Some("the steps inside have their own"),
+        Kind::Call(_) => Some("the steps of the other workflow have their own"),
+    }
+}
+
+/// Every step of a workflow by its name.
+fn kinds(scope: &Scope) -> BTreeMap<&StepId, &Kind> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![scope];
+    while let Some(scope) = todo.pop() {
+        for step in &scope.steps {
+            found.insert(&step.id, &step.kind);
+            todo.extend(step.kind.scopes().into_iter().map(|scope| &**scope));
+        }
+    }
+    found
+}
+
+fn block(dialect: Dialect, node: Node<'_>) -> Option<Node<'_>> {
+    match dialect {
+        Dialect::Aip15 => node.get("metadata")?.get("skein"),
+        Dialect::AgentCore | Dialect::Ioa | Dialect::Swdl => node.get("x-skein"),
+    }
+}
+
+fn check_merges(whole: Option<Node<'_>>, own: &[Node<'_>], sink: &mut Sink) {
+    let outer = whole.and_then(isolation).unwrap_or(SHARED);
+    if let Some(block) = whole {
+        // It may be meant for the steps that have a worktree.
+        let shared = own.iter().all(|block| isolation(*block).unwrap_or(outer) == SHARED);
+        warn_unused(block, outer == SHARED && shared, None, sink);
+    }
+    let merge = whole.and_then(|block| block.get("merge"));
+    for block in own {
+        warn_unused(*block, isolation(*block).unwrap_or(outer) == SHARED, merge, sink);
+    }
+}
+
+fn isolation(block: Node<'_>) -> Option<&str> {
+    block.get("isolation")?.raw()
+}
+
+/// The step that is asked to settle a conflict is one of this workflow.
+fn check_conflict(block: Node<'_>, known: &BTreeSet<&str>, voice: &Voice, sink: &mut Sink) {
+    let Some(node) = block.get("conflict") else { return };
+    let Some(name) = node.raw().filter(|name| !name.is_empty() && !known.contains(*name)) else { return };
+    let hint = did_you_mean(name, known.iter().copied());
+    let message = voice.in_words(&format!("there is no step `{name}`"));
+    sink.push(Diagnostic::new(Code::UnknownStep, node.source(), node.mark(), message).maybe_hint(hint));
+}
+
+/// Only what was done in a worktree is merged, and only what is merged can be in conflict.
+fn warn_unused(block: Node<'_>, shared: bool, outer: Option<Node<'_>>, sink: &mut Sink) {
+    let merge = block.get("merge").or(outer);
+    let unmerged = merge.is_some_and(|merge| merge.raw() == Some("false"));
+    let (names, why, hint): (&[&str], _, _) = match (shared, unmerged) {
+        (true, _) => (
+            &["merge", "conflict"],
+            "the work is done in the shared workspace, and there is nothing to merge",
+            "write `isolation: worktree` beside it, or leave it out",
+        ),
+        (false, true) => (&["conflict"], "`merge` is `false`", "leave it out, or merge"),
+        (false, false) => return,
+    };
+    // One mistake, however many fields it makes idle.
+    if let Some(field) = names.iter().find_map(|name| block.field(name)) {
+        let message = format!("`{}` changes nothing: {why}", field.key);
+        let diagnostic = Diagnostic::new(Code::IgnoredField, block.source(), field.key_span, message);
+        sink.push(diagnostic.hint(hint));
+    }
+}

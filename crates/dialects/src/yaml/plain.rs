@@ -1,0 +1,313 @@
+//! A quick way through plain YAML: block mappings and lists, values of one line, and nothing that needs a second look.
+//!
+//! Most of a large source is such lines, and a parser for all of YAML looks at every character of them many times.
+//! Gives the very events that the parser would. Whatever is not surely plain, and whatever something would have to be
+//! said about, it refuses: then the parser reads all of it from the start, and what is said is always the parser's.
+
+use std::sync::Arc;
+
+use granit_parser::ScalarStyle;
+use skein_core::expr::Span;
+
+use super::{
+    node::{Data, Tree},
+    parse::Builder,
+};
+use crate::{diagnostic::Sink, source::Source};
+
+/// The parser refuses keys that are much longer.
+const LONGEST_KEY: usize = 255;
+
+/// Reads the YAML in a part of a source. None if it is not all plain, or if there is something to say about it.
+pub(super) fn parse(window: Span, source: &Arc<Source>) -> Option<Tree> {
+    let mut sink = Sink::new(source.clone());
+    let mut builder = Builder::new(source, window, &mut sink);
+    read(source.slice(window), window.start, &mut builder)?;
+    builder.tree().filter(|_| sink.is_empty())
+}
+
+/// Reads all of a text. None if it is not plain; what has been built is then worth nothing.
+fn read(text: &str, start: u32, builder: &mut Builder<'_>) -> Option<()> {
+    let bytes = text.as_bytes();
+    if !bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
+        return None;
+    }
+    let mut reader = Reader { text, bytes, start, at: 0, open: Vec::new(), pending: false, builder };
+    while reader.next_line() {
+        reader.line()?;
+    }
+    reader.finish()
+}
+
+struct Reader<'t, 'b, 's> {
+    text: &'t str,
+    bytes: &'t [u8],
+    /// Where the text starts in its source.
+    start: u32,
+    at: usize,
+    /// The block collections around this place, by their columns.
+    open: Vec<Block>,
+    /// Whether a key waits for a value on the lines below it.
+    pending: bool,
+    builder: &'b mut Builder<'s>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct Block {
+    column: usize,
+    is_list: bool,
+}
+
+impl Reader<'_, '_, '_> {
+    fn peek(&self) -> u8 {
+        // A text may end without a line break, which means the same.
+        self.bytes.get(self.at).copied().unwrap_or(b'\n')
+    }
+
+    fn peek_after(&self) -> u8 {
+        self.bytes.get(self.at + 1).copied().unwrap_or(b'\n')
+    }
+
+    fn span(&self, from: usize, to: usize) -> Span {
+        let Span { start, end } = Span::new(from, to);
+        Span { start: self.start + start, end: self.start + end }
+    }
+
+    fn skip_spaces(&mut self) {
+        while self.peek() == b' ' {
+            self.at += 1;
+        }
+    }
+
+    fn skip_line(&mut self) {
+        let rest = &self.bytes[self.at.min(self.bytes.len())..];
+        self.at += rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
+    }
+
+    /// Goes to the next line that holds something. False at the end.
+    fn next_line(&mut self) -> bool {
+        while self.at < self.bytes.len() {
+            let line = self.at;
+            self.skip_spaces();
+            match self.peek() {
+                b'\n' | b'#' => self.skip_line(),
+                _ => {
+                    self.at = line;
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn line(&mut self) -> Option<()> {
+        let line = self.at;
+        self.skip_spaces();
+        let is_list = self.peek() == b'-' && self.peek_after() == b' ';
+        self.arrive(Block { column: self.at - line, is_list })?;
+        if !is_list {
+            return self.entry();
+        }
+        self.at += 1;
+        self.skip_spaces();
+        let is_entry = self.key_end().is_some_and(|end| is_colon(self.bytes, end));
+        if is_entry {
+            self.begin_block(Block { column: self.at - line, is_list: false })?;
+            return self.entry();
+        }
+        self.value()
+    }
+
+    /// Closes what ends before this line, or opens what begins with it.
+    fn arrive(&mut self, block: Block) -> Option<()> {
+        let innermost = self.open.last().map(|open| open.column);
+        let opens = match innermost {
+            None => block.column == 0,
+            Some(column) => self.pending && block.column > column,
+        };
+        if opens {
+            self.pending = false;
+            return self.begin_block(block);
+        }
+        if self.pending {
+            return None;
+        }
+        while self.open.last().is_some_and(|open| open.column > block.column) {
+            self.end_block();
+        }
+        (self.open.last() == Some(&block)).then_some(())
+    }
+
+    fn begin_block(&mut self, block: Block) -> Option<()> {
+        self.open.push(block);
+        self.begin(block.is_list, self.at)
+    }
+
+    fn begin(&mut self, is_list: bool, from: usize) -> Option<()> {
+        let data = if is_list { Data::List(Vec::new()) } else { Data::Map(Vec::new()) };
+        self.builder.begin(data, 0, self.span(from, self.at));
+        (self.builder.is_clean()).then_some(())
+    }
+
+    fn end_block(&mut self) {
+        self.open.pop();
+        self.builder.end(self.span(self.at, self.at));
+    }
+
+    fn finish(mut self) -> Option<()> {
+        if self.pending || self.open.is_empty() {
+            return None;
+        }
+        while !self.open.is_empty() {
+            self.end_block();
+        }
+        Some(())
+    }
+
+    /// Where the key that starts here ends, if this can be one.
+    fn key_end(&self) -> Option<usize> {
+        let rest = &self.bytes[self.at.min(self.bytes.len())..];
+        let starts = rest.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        let length = || rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
+        starts.then(length).filter(|length| *length <= LONGEST_KEY).map(|length| self.at + length)
+    }
+
+    /// A key of a block mapping and what is on its line.
+    fn entry(&mut self) -> Option<()> {
+        let end = self.key_end().filter(|end| is_colon(self.bytes, *end))?;
+        self.scalar(end, ScalarStyle::Plain);
+        self.at = end + 1;
+        self.skip_spaces();
+        // After the colon there is a space or nothing, so that what begins here is a comment.
+        if matches!(self.peek(), b'\n' | b'#') {
+            self.pending = true;
+            self.skip_line();
+            return Some(());
+        }
+        self.value()
+    }
+
+    /// A value on one line, with nothing but a comment after it.
+    fn value(&mut self) -> Option<()> {
+        match self.peek() {
+            b'[' | b'{' => self.flow()?,
+            b'"' | b'\'' => self.quoted()?,
+            byte if starts_plain(byte) => {
+                let end = self.plain_end()?;
+                self.scalar(end, ScalarStyle::Plain);
+            }
+            _ => return None,
+        }
+        let end = self.at;
+        self.skip_spaces();
+        let is_over = self.peek() == b'\n' || self.peek() == b'#' && self.at > end;
+        self.skip_line();
+        (is_over && self.builder.is_clean()).then_some(())
+    }
+
+    /// The text from here, up to a place.
+    fn scalar(&mut self, end: usize, style: ScalarStyle) {
+        let (text, from) = (self.text, self.at);
+        self.at = end;
+        let inside = if style == ScalarStyle::Plain { from..end } else { from + 1..end - 1 };
+        self.builder.scalar(&text[inside], style, 0, self.span(from, end));
+    }
+
+    /// Where unquoted text ends: at the end of the line, or at a comment.
+    fn plain_end(&self) -> Option<usize> {
+        let (mut at, mut end) = (self.at, self.at);
+        loop {
+            match self.bytes.get(at).copied().unwrap_or(b'\n') {
+                b'\n' => return Some(end),
+                b'#' if at > end => return Some(end),
+                b':' if is_colon(self.bytes, at) => return None,
+                b' ' => at += 1,
+                _ => {
+                    at += 1;
+                    end = at;
+                }
+            }
+        }
+    }
+
+    /// Text in quotes that stands there as it is.
+    fn quoted(&mut self) -> Option<()> {
+        let quote = self.peek();
+        let inside = &self.bytes[self.at + 1..];
+        let length = inside.iter().position(|byte| *byte == quote || matches!(byte, b'\n' | b'\\'))?;
+        let end = self.at + 1 + length + 1;
+        // Two single quotes are one.
+        if inside[length] != quote || self.bytes.get(end) == Some(&quote) {
+            return None;
+        }
+        let style = if quote == b'"' { ScalarStyle::DoubleQuoted } else { ScalarStyle::SingleQuoted };
+        self.scalar(end, style);
+        Some(())
+    }
+
+    /// A list or a mapping on one line. Recursion is bounded by the depth that the builder allows.
+    fn flow(&mut self) -> Option<()> {
+        let (is_list, from) = (self.peek() == b'[', self.at);
+        let close = if is_list { b']' } else { b'}' };
+        self.at += 1;
+        self.begin(is_list, from)?;
+        self.skip_spaces();
+        while self.peek() != close {
+            if !is_list {
+                self.flow_key()?;
+            }
+            self.flow_value()?;
+            self.skip_spaces();
+            match self.peek() {
+                b',' => self.at += 1,
+                byte if byte == close => break,
+                _ => return None,
+            }
+            self.skip_spaces();
+            // A comma with nothing after it.
+            if self.peek() == close {
+                return None;
+            }
+        }
+        self.at += 1;
+        self.builder.end(self.span(self.at - 1, self.at));
+        Some(())
+    }
+
+    fn flow_key(&mut self) -> Option<()> {
+        let end = self.key_end().filter(|end| self.bytes.get(*end..*end + 2) == Some(b": "))?;
+        self.scalar(end, ScalarStyle::Plain);
+        self.at = end + 1;
+        self.skip_spaces();
+        Some(())
+    }
+
+    fn flow_value(&mut self) -> Option<()> {
+        match self.peek() {
+            b'[' | b'{' => self.flow(),
+            b'"' | b'\'' => self.quoted(),
+            byte if starts_plain(byte) => {
+                let is_part = |byte: &u8| starts_plain(*byte) || matches!(byte, b' ' | b'-' | b'+' | b'*');
+                let rest = &self.text[self.at..];
+                let length = rest.bytes().position(|byte| !is_part(&byte)).unwrap_or(rest.len());
+                self.scalar(self.at + rest[..length].trim_end().len(), ScalarStyle::Plain);
+                Some(())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether a colon ends a key here.
+fn is_colon(bytes: &[u8], at: usize) -> bool {
+    bytes.get(at) == Some(&b':') && matches!(bytes.get(at + 1), None | Some(b' ' | b'\n'))
+}
+
+/// What text without quotes can surely start with.
+fn starts_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'$' | b'(' | b')')
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! The quick way beside the parser: where it reads anything, it reads the same.
+
+use std::path::Path;
+
+use super::*;
+
+/// What the parser makes of a text; none if it says anything.
+fn parsed(source: &Arc<Source>) -> Option<Tree> {
+    let mut sink = Sink::new(source.clone());
+    let mut builder = Builder::new(source, whole(source), &mut sink);
+    builder.run();
+    let tree = if builder.broken { None } else { builder.tree() };
+    tree.filter(|_| sink.is_empty())
+}
+
+fn whole(source: &Source) -> Span {
+    Span::new(0, source.text.len())
+}
+
+/// Whether a text is plain. The parser must then have made the same of it.
+fn agrees(text: &str) -> bool {
+    let source = Source::new("a.yaml", text);
+    let Some(plain) = parse(whole(&source), &source) else { return false };
+    let parsed = parsed(&source).unwrap_or_else(|| panic!("the parser refuses {text:?}"));
+    assert_eq!(
+        format!("{:?}", (plain.root, plain.nodes)),
+        format!("{:?}", (parsed.root, parsed.nodes)),
+        "{text}"
+    );
+    true
+}
+
+#[test]
+fn plain_lines_are_read_as_the_parser_reads_them() {
+    for text in [
+        "a: 1",
+        "a: 1\n",
+        "a: 1\n\n\n",
+        "# first\na: b c  # after\n  # between\nb: 'x # y'\n# last",
+        "a:\n  b:\n    c: 1\n  d: 2\ne: 3\n",
+        "a:\n  - b\n  - c: 1\n    d: 2\n  -   e: 1\n      f: 2\ng: h",
+        "- a\n- b: c\n- http://x/y:z\n",
+        "a: [b, c d, \"e f\", 'g', [h], {i: j}]  # k\nl: {m: [n], o: {p: q}}\nr: []\ns: { }\n",
+        "a: x:y z#w\nb: (c) $d/e\n",
+        "a:   # a comment\n    b: 1\nc: \"\"\nd: ''\n",
+    ] {
+        assert!(agrees(text), "{text:?} is plain");
+    }
+}
+
+#[test]
+fn all_else_is_left_to_the_parser() {
+    for text in [
+        "",
+        "\n",
+        "a",
+        "a:\n",
+        "a:\nb: 1\n",
+        "a: b: c\n",
+        "a: b\n  c\n",
+        "a: &x 1\n",
+        "a: *x\n",
+        "a: !t 1\n",
+        "a: |\n  b\n",
+        "a: >\n  b\n",
+        "a: \"b\\n\"\n",
+        "a: 'b''c'\n",
+        "a: \"b\n  c\"\n",
+        "a: [b,\n  c]\n",
+        "a: [b, ]\n",
+        "a: [b: c]\n",
+        "a: {b}\n",
+        "a:\n- b\n",
+        "- - a\n",
+        "-\n  a: 1\n",
+        "---\na: 1\n",
+        "a: 1\n...\n",
+        "%YAML 1.2\n---\na: 1\n",
+        "a: 1\na: 2\n",
+        "<<: 1\n",
+        "a: b\n c: d\n",
+        "  a: 1\n",
+        "a:\tb\n",
+        "a: b\r\n",
+        "\u{e9}: 1\n",
+        "'a': 1\n",
+        "? a\n",
+        "a: [b\n",
+        "a: 'b' c\n",
+        "a: [b]c\n",
+        "a: - b\n",
+        "a: @b\n",
+        "a: \"b\"# c\n",
+        "a: [\"b\": c]\n",
+    ] {
+        assert!(!agrees(text), "{text:?} is not plain");
+    }
+    assert!(!agrees(&format!("{}: 1\n", "a".repeat(LONGEST_KEY + 1))));
+}
+
+#[test]
+fn every_source_of_ours_is_read_alike_and_so_is_each_with_some_damage() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders = vec![root.join("examples"), root.join("crates/dialects/tests/inputs")];
+    let (mut read, mut plain) = (0, 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the folder is there") {
+            let path = entry.expect("it can be read").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Ok(text) = std::fs::read_to_string(&path)
+                && path.extension().is_some_and(|ending| ending == "yaml" || ending == "md")
+            {
+                (read, plain) = (read + 1, plain + damaged(&text));
+            }
+        }
+    }
+    assert!(read > 100 && plain > 500, "{read} sources, {plain} of them plain");
+}
+
+/// A text as it is, its beginnings, and without, with or with other characters here and there. Gives how many of those are
+/// plain.
+fn damaged(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.ends_with(['|', '>', ':'])).collect();
+    let short = lines.iter().take(30).map(|line| format!("{line}\n")).collect::<String>();
+    let mut plain = usize::from(agrees(text)) + usize::from(agrees(&short));
+    let places = short.char_indices().map(|(at, _)| at).step_by(1 + short.len() / 40);
+    for (number, at) in places.enumerate() {
+        let (before, after) = short.split_at(at);
+        let rest: String = after.chars().skip(1).collect();
+        let other = [
+            " ", ":", "- ", "#", "\n", ",", "'", "\"", "  ", "[", "]", "{", "}", ": ", " #", "a", "&a ", "?",
+        ][number % 18];
+        for text in [
+            before.to_owned(),
+            format!("{before}{rest}"),
+            format!("{before}{other}{after}"),
+            format!("{before}{other}{rest}"),
+        ] {
+            plain += usize::from(agrees(&text));
+        }
+    }
+    plain
+}

@@ -1,0 +1,46 @@
+//! More of one kind than anyone reads: some are shown, and how many are not is right wherever they were found.
+
+use std::{fmt::Write, sync::Arc};
+
+use skein_dialects::{NotFound, Project, Reference, Source, check};
+
+/// A workflow of so many steps, each of which waits for one that is not there.
+fn lost(steps: usize) -> String {
+    let mut text = "name: lost\nversion: \"1\"\ntimeout: 1h\nsteps:\n".to_owned();
+    for i in 0..steps {
+        let step = "worker: CUSTOM, instructions: make, capabilities: [READ]";
+        writeln!(text, "  s{i}: {{{step}, depends_on: [nobody-{i}]}}").expect("a string can be written to");
+    }
+    text
+}
+
+struct Called(Arc<Source>);
+
+impl Project for Called {
+    fn workflow(&self, _: &Source, _: Reference<'_>) -> Result<Arc<Source>, NotFound> {
+        Ok(self.0.clone())
+    }
+}
+
+fn said(source: Arc<Source>, project: &dyn Project) -> (usize, Vec<String>) {
+    let diagnostics = check(source, project).diagnostics;
+    let (more, shown): (Vec<_>, Vec<_>) =
+        diagnostics.iter().partition(|diagnostic| diagnostic.message.contains("not shown"));
+    (shown.len(), more.into_iter().map(|diagnostic| diagnostic.message.clone()).collect())
+}
+
+#[test]
+fn what_the_plan_did_not_keep_is_counted_once() {
+    let of = |steps| said(Source::new("lost.yaml", lost(steps)), &());
+    assert_eq!(of(50), (50, Vec::new()));
+    assert_eq!(of(51), (50, vec!["1 more of these are not shown".to_owned()]));
+    assert_eq!(of(120), (50, vec!["70 more of these are not shown".to_owned()]));
+}
+
+#[test]
+fn so_it_is_of_a_workflow_that_is_called() {
+    let caller = "name: caller\nversion: \"1\"\ntimeout: 1h\nsteps:\n  only:\n    workflow: lost.yaml\n";
+    let project = Called(Source::new("lost.yaml", lost(120)));
+    let of = said(Source::new("caller.yaml", caller), &project);
+    assert_eq!(of, (50, vec!["70 more of these are not shown".to_owned()]));
+}
