@@ -4,11 +4,13 @@
 //! [`root`] first: every name goes through it.
 
 mod artifact;
+mod context;
 mod grant;
 pub mod root;
 mod run_dir;
 
 pub use artifact::{ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile};
+pub use context::{Context, Holder, Ledger, Observation, Source, Story, find_step};
 pub use grant::{GrantError, Grants};
 pub use root::Root;
 pub use run_dir::{AttemptDir, RunDir};

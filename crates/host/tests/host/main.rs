@@ -1,3 +1,4 @@
-//! The tests of the host, in one binary.
+//! What the host does to the world, tried on the real one.
 
 mod store;
+mod workspace;

@@ -1,0 +1,5 @@
+//! The context folder of whole runs, as files.
+
+mod context;
+mod tree;
+mod trial;
