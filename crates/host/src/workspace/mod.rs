@@ -5,12 +5,15 @@
 
 mod artifact;
 mod context;
+mod control;
+mod files;
 mod grant;
 pub mod root;
 mod run_dir;
 
 pub use artifact::{ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile};
 pub use context::{Context, Holder, Ledger, Observation, Source, Story, find_step};
+pub use files::{FileError, Given, GivenAs, Tokens};
 pub use grant::{GrantError, Grants};
 pub use root::Root;
 pub use run_dir::{AttemptDir, RunDir};

@@ -8,6 +8,7 @@
 //!   attempts/<attempt>/   stdout.log stderr.log inputs.json observation.json
 //!     back/               output error decision: what the worker may write
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
+//!   files/                what the workflow took from its workspace and gives back to it
 //!   context/              for a run whose workflow names no context folder
 //!   pending/              what is not complete
 //! ```
@@ -22,6 +23,7 @@ const RUNS: &str = "runs";
 const ATTEMPTS: &str = "attempts";
 const ARTIFACTS: &str = "artifacts";
 const CONTEXT: &str = "context";
+const FILES: &str = "files";
 const PENDING: &str = "pending";
 
 /// The folder of a run.
@@ -102,6 +104,21 @@ impl RunDir {
 
     pub(super) fn drop_artifacts(&self, attempt: AttemptId) -> Result<bool, PathError> {
         self.root.remove(below(PENDING, attempt))
+    }
+
+    /// The scratch folder of the workflow's files. None: there is none, or none any more.
+    pub fn files(&self) -> Result<Option<Root>, PathError> {
+        found(self.root.folder(FILES))
+    }
+
+    pub(super) fn fresh_files(&self) -> Result<Root, PathError> {
+        self.remove_files()?;
+        self.root.make_folders(FILES, true)
+    }
+
+    /// Removes the scratch folder, once what was to be given back is.
+    pub fn remove_files(&self) -> Result<bool, PathError> {
+        self.root.remove(FILES)
     }
 
     /// The context folder of a run whose workflow names none.

@@ -54,6 +54,18 @@ pub(super) fn copy(from: &Source<'_>, to: &Root, leaf: &Path, path: String) -> R
     Err(failed(Why::Changing))
 }
 
+/// Copies one file that is not part of an artifact. It lasts when the folder is synced.
+pub(in crate::workspace) fn copy_one(
+    root: &Root,
+    name: &Path,
+    to: &Root,
+    leaf: &Path,
+    max: u64,
+) -> Result<KeptFile, PathError> {
+    let path = name.to_string_lossy().into_owned();
+    copy(&Source { root, name, max, hash: None }, to, leaf, path)
+}
+
 /// Whether a folder has exactly this file already.
 pub(super) fn has(root: &Root, leaf: &Path, wanted: &KeptFile) -> bool {
     let Ok((mut file, mark)) = root.file(leaf) else { return false };

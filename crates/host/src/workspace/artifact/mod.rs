@@ -14,6 +14,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use skein_core::{ids::ArtifactName, limits, plan::Hash};
 
+pub(super) use copy::copy_one;
+
 use super::root::PathError;
 
 /// What an attempt gave.

@@ -10,18 +10,9 @@ use super::{
     keep::FILES,
 };
 use crate::workspace::{
-    Root, RunDir,
+    Root, RunDir, control,
     root::{PathError, Why},
 };
-
-/// Folders that decide what a program does. An artifact is data, and never becomes one of these.
-const CONTROL: [(&str, &str); 5] = [
-    (".git", "Git"),
-    (".skein", "Skein"),
-    (".claude", "Claude Code"),
-    (".codex", "Codex"),
-    (".opencode", "OpenCode"),
-];
 
 impl RunDir {
     /// Copies an artifact into a folder of this name, beside what is there; a file of the same path is replaced. An
@@ -33,7 +24,7 @@ impl RunDir {
         name: &ArtifactName,
     ) -> Result<Vec<PathBuf>, ArtifactError> {
         let top = Path::new(name.as_str());
-        if let Some((_, of)) = CONTROL.iter().find(|(own, _)| name.as_str().eq_ignore_ascii_case(own)) {
+        if let Some(of) = control::owner(top) {
             return Err(PathError::new(to.path(), top, Why::Control(of)).into());
         }
         let folder = to.make_folders(top, false)?;
