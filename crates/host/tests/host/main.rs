@@ -1,4 +1,6 @@
 //! What the host does to the world, tried on the real one.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
+
 mod store;
 mod workspace;

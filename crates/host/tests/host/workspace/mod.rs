@@ -1,5 +1,6 @@
-//! The context folder of whole runs, as files.
+//! Files going in and out of workspaces.
 
 mod context;
+mod full;
 mod tree;
 mod trial;
