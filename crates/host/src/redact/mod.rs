@@ -10,6 +10,7 @@ mod value;
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
+    fmt,
     ops::Range,
     sync::Arc,
 };
@@ -23,7 +24,7 @@ use crate::secret::Secret;
 const STARS: &[u8] = b"***";
 
 /// Takes a stream apart into what may be shown and what may not.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Redactor {
     /// None where there are no secrets.
     forms: Option<Arc<Forms>>,
@@ -48,9 +49,11 @@ struct Forms {
     depth: HashMap<StateID, usize>,
 }
 
-impl std::fmt::Debug for Forms {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} forms", self.automaton.patterns_len())
+/// What is held may be the beginning of a secret.
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let forms = self.forms.as_ref().map_or(0, |forms| forms.automaton.patterns_len());
+        f.debug_struct("Redactor").field("forms", &forms).field("held", &self.held.len()).finish()
     }
 }
 

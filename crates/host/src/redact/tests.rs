@@ -44,6 +44,7 @@ fn nothing_is_held_that_could_not_become_a_secret() {
     let mut out = Vec::new();
     stream.push(b"plain text\nab", &mut out);
     assert_eq!(out, b"plain text\n");
+    assert!(!format!("{stream:?}").contains("97"), "what is held is not printed");
     stream.push(b"x", &mut out);
     assert_eq!(out, b"plain text\nabx");
     stream.push(b"abcdefghij", &mut out);

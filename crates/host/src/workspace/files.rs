@@ -132,9 +132,7 @@ fn copy(from: &Root, name: &Path, to: &Root, path: &Path) -> Result<KeptFile, Pa
     // Looked at first, so that no folder is made for a file that is not there.
     from.file(name)?;
     let folder = if parent.as_os_str().is_empty() { to.clone() } else { to.make_folders(parent, false)? };
-    let copied = artifact::copy_one(from, name, &folder, Path::new(leaf), limits::ARTIFACT_BYTES)?;
-    folder.sync()?;
-    Ok(copied)
+    artifact::copy_one(from, name, &folder, Path::new(leaf), limits::ARTIFACT_BYTES)
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use crate::workspace::{
 /// How often a file that changes is copied.
 const TRIES: u32 = 4;
 const BUFFER: usize = 128 * 1024;
+/// From here on one sync of everything takes less time than one for each.
+const MANY: usize = 64;
 
 /// A source, how much of it may be copied, and what it must be.
 pub(super) struct Source<'a> {
@@ -26,7 +28,7 @@ pub(super) struct Source<'a> {
     pub hash: Option<Hash>,
 }
 
-/// Copies a file into a folder. It lasts when that folder is synced. `path` is what the result is called.
+/// Copies a file into a folder, whole; it lasts when it is settled. `path` is what the result is called.
 pub(super) fn copy(from: &Source<'_>, to: &Root, leaf: &Path, path: String) -> Result<KeptFile, PathError> {
     let failed = |why: Why| PathError::new(from.root.path(), from.name, why);
     for _ in 0..TRIES {
@@ -47,14 +49,14 @@ pub(super) fn copy(from: &Source<'_>, to: &Root, leaf: &Path, path: String) -> R
                 let why = "it is not what was kept: the disk or someone changed it";
                 return Err(failed(Why::Io(io::Error::other(why))));
             }
-            pending.place_among_others()?;
+            pending.place_unsynced()?;
             return Ok(KeptFile { path, bytes, hash, executable: before.executable });
         }
     }
     Err(failed(Why::Changing))
 }
 
-/// Copies one file that is not part of an artifact. It lasts when the folder is synced.
+/// Copies one file that is not part of an artifact. It lasts when this returns.
 pub(in crate::workspace) fn copy_one(
     root: &Root,
     name: &Path,
@@ -62,8 +64,30 @@ pub(in crate::workspace) fn copy_one(
     leaf: &Path,
     max: u64,
 ) -> Result<KeptFile, PathError> {
-    let path = name.to_string_lossy().into_owned();
-    copy(&Source { root, name, max, hash: None }, to, leaf, path)
+    let path = leaf.to_string_lossy().into_owned();
+    let copied = copy(&Source { root, name, max, hash: None }, to, leaf, path)?;
+    sync_file(to, leaf)?;
+    to.sync()?;
+    Ok(copied)
+}
+
+/// Makes what was copied into a folder last.
+pub(super) fn settle(to: &Root, files: &[KeptFile], folders: &[String]) -> Result<(), PathError> {
+    if files.len() + folders.len() > MANY {
+        return to.sync_all();
+    }
+    for file in files {
+        sync_file(to, Path::new(&file.path))?;
+    }
+    for folder in folders {
+        to.folder(folder)?.sync()?;
+    }
+    to.sync()
+}
+
+fn sync_file(root: &Root, name: &Path) -> Result<(), PathError> {
+    let (file, _) = root.file(name)?;
+    file.sync_all().map_err(|error| PathError::new(root.path(), name, error))
 }
 
 /// Whether a folder has exactly this file already.

@@ -6,7 +6,7 @@ use skein_core::{engine::AttemptId, ir::ArtifactOut, plan::Hash};
 
 use super::{
     ArtifactError, ArtifactLimits, Found, Kept, KeptArtifact,
-    copy::{Source, copy},
+    copy::{Source, copy, settle},
 };
 use crate::workspace::{
     Root, RunDir,
@@ -123,7 +123,6 @@ impl Keeper<'_> {
                 let parent = path.parent().unwrap_or(Path::new(""));
                 let folder = self.enter(to, parent)?;
                 self.file(workspace, &path, &folder, &path)?;
-                folder.sync()?;
             }
             Ok(Opened::Folder(from)) => {
                 self.artifact.found = Found::Folder;
@@ -131,6 +130,7 @@ impl Keeper<'_> {
                 self.folder(&from, &folder, &path, 0)?;
             }
         }
+        settle(to, &self.artifact.files, &self.artifact.folders)?;
         self.artifact.hash = Hash::of_json(&(&self.artifact.files, &self.artifact.folders));
         Ok(self.artifact)
     }
@@ -140,8 +140,12 @@ impl Keeper<'_> {
         if path.as_os_str().is_empty() {
             return Ok(to.clone());
         }
-        self.artifact.folders.push(text(to, path)?.to_owned());
-        to.make_folders(path, true)
+        let mut around: Vec<&Path> = path.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
+        around.reverse();
+        for path in around {
+            self.artifact.folders.push(text(to, path)?.to_owned());
+        }
+        to.make_folders_unsynced(path, true)
     }
 
     fn folder(&mut self, from: &Root, to: &Root, path: &Path, depth: usize) -> Result<(), PathError> {
@@ -161,13 +165,13 @@ impl Keeper<'_> {
                     }
                     self.count(from, name)?;
                     self.artifact.folders.push(text(from, &path)?.to_owned());
-                    let to = to.make_folders(name, true)?;
+                    let to = to.make_folders_unsynced(name, true)?;
                     self.folder(&inner, &to, &path, depth + 1)?;
                 }
                 thing => return failed(name, Why::Special(thing)),
             }
         }
-        to.sync()
+        Ok(())
     }
 
     fn file(&mut self, from: &Root, name: &Path, to: &Root, path: &Path) -> Result<(), PathError> {

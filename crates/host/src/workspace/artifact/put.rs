@@ -6,7 +6,7 @@ use skein_core::{engine::AttemptId, ids::ArtifactName};
 
 use super::{
     ArtifactError, KeptArtifact, KeptFile,
-    copy::{Source, copy, has},
+    copy::{Source, copy, has, settle},
     keep::FILES,
 };
 use crate::workspace::{
@@ -16,7 +16,8 @@ use crate::workspace::{
 
 impl RunDir {
     /// Copies an artifact into a folder of this name, beside what is there; a file of the same path is replaced. An
-    /// artifact that is missing, or was never given, is an empty folder. Gives the paths that it put there.
+    /// artifact that is missing, or was never given, is an empty folder. Gives the paths that it put there. They may not
+    /// last: whoever starts the consumer again puts them there again.
     pub fn put(
         &self,
         from: Option<(AttemptId, &KeptArtifact)>,
@@ -27,15 +28,29 @@ impl RunDir {
         if let Some(of) = control::owner(top) {
             return Err(PathError::new(to.path(), top, Why::Control(of)).into());
         }
-        let folder = to.make_folders(top, false)?;
+        let folder = to.make_folders_unsynced(top, false)?;
         let Some((attempt, artifact)) = from else { return Ok(Vec::new()) };
         let of = |error| ArtifactError::Of { name: artifact.name.clone(), error };
         let kept = self.kept_files(attempt, artifact)?;
         for path in &artifact.folders {
-            folder.make_folders(path, false).map_err(of)?;
+            folder.make_folders_unsynced(path, false).map_err(of)?;
         }
         place(&kept, &artifact.files, &folder).map_err(of)?;
         Ok(artifact.files.iter().map(|file| top.join(&file.path)).collect())
+    }
+
+    /// The same, and it lasts.
+    pub(in crate::workspace) fn put_to_last(
+        &self,
+        from: Option<(AttemptId, &KeptArtifact)>,
+        to: &Root,
+        name: &ArtifactName,
+    ) -> Result<(), ArtifactError> {
+        self.put(from, to, name)?;
+        if let Some((_, artifact)) = from {
+            settle(&to.folder(name.as_str())?, &artifact.files, &artifact.folders)?;
+        }
+        Ok(to.sync()?)
     }
 
     /// The copies of the files of an artifact.
@@ -54,9 +69,6 @@ fn place(kept: &Root, files: &[KeptFile], to: &Root) -> Result<(), PathError> {
         let path = Path::new(&file.path);
         let parent = path.parent().unwrap_or(Path::new(""));
         if current.as_ref().is_none_or(|(open, _)| open != parent) {
-            if let Some((_, done)) = current.take() {
-                done.sync()?;
-            }
             let folder = if parent.as_os_str().is_empty() { to.clone() } else { to.folder(parent)? };
             current = Some((parent.to_owned(), folder));
         }
@@ -68,8 +80,5 @@ fn place(kept: &Root, files: &[KeptFile], to: &Root) -> Result<(), PathError> {
         let source = Source { root: kept, name: path, max: file.bytes, hash: Some(file.hash) };
         copy(&source, folder, leaf, file.path.clone())?;
     }
-    match current {
-        Some((_, last)) => last.sync(),
-        None => Ok(()),
-    }
+    Ok(())
 }

@@ -95,7 +95,7 @@ impl Writer<'_> {
         }
         for (name, source) in &sources {
             let from = source.as_ref().map(|source| (source.attempt, &source.artifact));
-            self.story.run.put(from, folder, name)?;
+            self.story.run.put_to_last(from, folder, name)?;
         }
         folder.replace(META, &text)?;
         Ok(())

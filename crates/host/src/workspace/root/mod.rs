@@ -109,6 +109,11 @@ impl Root {
         fsync(&*self.folder).map_err(|errno| self.error(Path::new("."), errno))
     }
 
+    /// Makes everything on the file system of this folder last. Cheaper than file by file where there are many.
+    pub fn sync_all(&self) -> Result<()> {
+        rustix::fs::syncfs(&*self.folder).map_err(|errno| self.error(Path::new("."), errno))
+    }
+
     fn parse(&self, name: &Path) -> Result<Name> {
         Name::parse(&self.path, name)
     }

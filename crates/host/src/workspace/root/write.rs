@@ -32,16 +32,15 @@ impl Pending {
     /// Puts the file in its place, over what was there. It lasts when this returns.
     pub fn place(self) -> Result<()> {
         let folder = self.folder.clone();
-        self.place_among_others()?;
+        self.file.sync_all().map_err(|error| folder.error(Path::new(&self.leaf), error))?;
+        self.place_unsynced()?;
         folder.sync()
     }
 
-    /// The same for one of many: it lasts when its folder is synced.
-    pub fn place_among_others(mut self) -> Result<()> {
-        let leaf = Path::new(&self.leaf);
-        self.file.sync_all().map_err(|error| self.folder.error(leaf, error))?;
+    /// The same for one of many, or for one that can be put there again: it is whole, but may not last.
+    pub fn place_unsynced(mut self) -> Result<()> {
         renameat(&self.folder, &self.temporary, &self.folder, &self.leaf)
-            .map_err(|errno| self.folder.error(leaf, errno))?;
+            .map_err(|errno| self.folder.error(Path::new(&self.leaf), errno))?;
         self.placed = true;
         Ok(())
     }
@@ -98,14 +97,22 @@ impl Root {
 
     /// A folder and those around it, where they are not there yet. Only the owner may enter a private one.
     pub fn make_folders(&self, name: impl AsRef<Path>, private: bool) -> Result<Root> {
-        let name = name.as_ref();
+        self.make(name.as_ref(), private, true)
+    }
+
+    /// The same for those of many, or for some that can be made again: they may not last.
+    pub fn make_folders_unsynced(&self, name: impl AsRef<Path>, private: bool) -> Result<Root> {
+        self.make(name.as_ref(), private, false)
+    }
+
+    fn make(&self, name: &Path, private: bool, sync: bool) -> Result<Root> {
         let parsed = self.parse(name)?;
         let mode = Mode::from_raw_mode(if private { 0o700 } else { 0o755 });
         let mut at = self.clone();
         for part in parsed.parts() {
             match mkdirat(&at, part, mode) {
-                Ok(()) => at.sync()?,
-                Err(Errno::EXIST) => {}
+                Ok(()) if sync => at.sync()?,
+                Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(self.error(name, errno)),
             }
             at = at.folder_at(&Name::parse(&at.path, Path::new(part))?)?;
