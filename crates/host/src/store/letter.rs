@@ -5,6 +5,24 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use skein_core::ids::RunId;
 
+use super::StoreError;
+
+/// How many letters to one run may wait for an answer, and how long each may be.
+pub const LETTERS: usize = 1_000;
+pub const LETTER_BYTES: usize = 4 * 1024 * 1024;
+
+/// Why a letter is not taken, if there are so many already.
+pub(super) fn refusal(run: &RunId, waiting: usize, bytes: usize) -> Option<StoreError> {
+    if waiting >= LETTERS {
+        let why =
+            format!("{waiting} requests to run `{run}` wait already; try again when its owner has answered");
+        return Some(StoreError::Failed(why));
+    }
+    (bytes > LETTER_BYTES).then(|| {
+        StoreError::Failed(format!("a request to a run can have {LETTER_BYTES} bytes, and this has {bytes}"))
+    })
+}
+
 /// Names something said to a run from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -14,7 +14,7 @@ use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
 use super::{
     Append, AppendError, Claim, ClaimError, Done, Head, Letter, LetterId, NewRun, Notice, Notify, OpenRow,
-    Owner, RunRow, Store, StoreError, Which,
+    Owner, RunRow, Store, StoreError, Which, letter::refusal,
 };
 
 /// One owner of runs that are kept in memory. It dies when it is dropped.
@@ -307,6 +307,11 @@ impl Store for Memory {
     fn send(&self, run: &RunId, body: &[u8]) -> Result<LetterId, StoreError> {
         let mut state = self.state();
         let owner = state.find(run)?.owner;
+        let waiting = |sent: &&Sent| sent.run == *run && sent.answer.is_none();
+        let waiting = state.letters.values().filter(waiting).count();
+        if let Some(refusal) = refusal(run, waiting, body.len()) {
+            return Err(refusal);
+        }
         let letter = LetterId(state.letters.len() as u64 + 1);
         state.letters.insert(letter, Sent { run: run.clone(), body: body.to_vec(), answer: None });
         tell(state, owner, Notice::Mail);

@@ -21,7 +21,7 @@ use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 pub use append::{Append, AppendError, Done};
 pub use error::{ClaimError, StoreError};
 pub use failing::{Failing, Failure, Hook};
-pub use letter::{Letter, LetterId, Notice, Notify};
+pub use letter::{LETTER_BYTES, LETTERS, Letter, LetterId, Notice, Notify};
 pub use memory::Memory;
 pub use run::{Claim, Head, NewRun, OpenRow, Owner, RunRow, Which};
 pub use sqlite::{OpenError, Sqlite};

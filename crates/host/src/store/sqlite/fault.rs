@@ -1,6 +1,6 @@
 //! What can go wrong under a write, in the few sorts that are handled differently.
 
-use rusqlite::{Error, ErrorCode};
+use rusqlite::{Error, ErrorCode, ffi};
 
 use crate::store::{AppendError, StoreError};
 
@@ -20,6 +20,8 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Fault::NoSpace,
+            // The index of the log, which is a file too, could not grow.
+            Some(_) if extended(&error) == Some(ffi::SQLITE_IOERR_SHMSIZE) => Fault::NoSpace,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
             Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch) => {
                 Fault::Row(error.to_string())
@@ -34,10 +36,14 @@ impl From<Error> for Fault {
 
 /// SQLite's text and the exact number, which says which operation failed.
 fn told(error: &Error) -> String {
-    match error.sqlite_error() {
-        Some(code) => format!("{error} (SQLite's code {})", code.extended_code),
+    match extended(error) {
+        Some(code) => format!("{error} (SQLite's code {code})"),
         None => error.to_string(),
     }
+}
+
+fn extended(error: &Error) -> Option<i32> {
+    error.sqlite_error().map(|error| error.extended_code)
 }
 
 const BUSY: &str = "another program keeps the database locked; end it, and try again";
@@ -76,8 +82,6 @@ pub fn unread(error: Error) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use rusqlite::ffi;
-
     use super::*;
 
     fn fault(code: i32) -> Fault {
@@ -87,6 +91,7 @@ mod tests {
     #[test]
     fn only_a_full_disk_may_be_tried_again_and_a_failed_sync_never() {
         assert_eq!(fault(ffi::SQLITE_FULL), Fault::NoSpace);
+        assert_eq!(fault(ffi::SQLITE_IOERR_SHMSIZE), Fault::NoSpace);
         let broken = [
             ffi::SQLITE_IOERR_FSYNC,
             ffi::SQLITE_IOERR_WRITE,

@@ -179,8 +179,7 @@ impl Store for Sqlite {
 
     fn send(&self, run: &RunId, body: &[u8]) -> Result<LetterId, StoreError> {
         let (me, to, body) = (Arc::clone(&self.me), run.clone(), body.to_vec());
-        let sent = self.writer.ask(true, move |db| write::send(db, &me, &to, &body, now()))?;
-        let (letter, owner) = sent.ok_or_else(|| StoreError::Unknown(run.clone()))?;
+        let (letter, owner) = self.writer.ask(true, move |db| write::send(db, &me, &to, &body, now()))??;
         self.wake(owner);
         Ok(letter)
     }

@@ -26,7 +26,7 @@ impl Place {
         make(dir)?;
         let dir = fs::canonicalize(dir).map_err(|error| OpenError::Io { path: dir.into(), error })?;
         let place = Place { dir };
-        place.check_file_system()?;
+        check_file_system(&place.dir)?;
         place.check_directory()?;
         place.check_database()?;
         for sub in [place.owners(), place.blobs()] {
@@ -71,19 +71,6 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(self.io(path, error)),
         }
-    }
-
-    fn check_file_system(&self) -> Result<(), OpenError> {
-        let stat = statfs(&self.dir).map_err(|error| self.io(self.dir.clone(), error.into()))?;
-        // The magic number is signed on some machines and the upper half of it is then noise.
-        if let Some(kind) = network(stat.f_type as u32, || mounted_as(&self.dir)) {
-            return Err(OpenError::Network { dir: self.dir.clone(), kind });
-        }
-        let stat = statvfs(&self.dir).map_err(|error| self.io(self.dir.clone(), error.into()))?;
-        if stat.f_flag.contains(StatVfsMountFlags::RDONLY) {
-            return Err(OpenError::ReadOnly { dir: self.dir.clone() });
-        }
-        Ok(())
     }
 
     fn check_directory(&self) -> Result<(), OpenError> {
@@ -139,11 +126,25 @@ fn make(dir: &Path) -> Result<(), OpenError> {
     }
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(fail)?;
+    // Before anything is left where it cannot stay.
+    check_file_system(parent)?;
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => sync_directory(parent).map_err(fail),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(fail(error)),
     }
+}
+
+fn check_file_system(dir: &Path) -> Result<(), OpenError> {
+    let fail = |error: rustix::io::Errno| OpenError::Io { path: dir.into(), error: error.into() };
+    // The magic number is signed on some machines and the upper half of it is then noise.
+    if let Some(kind) = network(statfs(dir).map_err(fail)?.f_type as u32, || mounted_as(dir)) {
+        return Err(OpenError::Network { dir: dir.into(), kind });
+    }
+    if statvfs(dir).map_err(fail)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Err(OpenError::ReadOnly { dir: dir.into() });
+    }
+    Ok(())
 }
 
 fn check_owner(path: &Path, meta: &fs::Metadata) -> Result<(), OpenError> {

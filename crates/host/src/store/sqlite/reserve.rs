@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FallocateFlags, fallocate},
+    fs::{FallocateFlags, fallocate, fstatvfs},
     io::Errno,
 };
 
@@ -19,6 +19,8 @@ use super::{
 };
 
 const BYTES: u64 = 16 * 1024 * 1024;
+/// What must be free beside it before it is made, or it would be given away again at once.
+const SLACK: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug)]
 pub struct Reserve(File);
@@ -47,6 +49,10 @@ impl Reserve {
     }
 
     fn make(&self) -> io::Result<()> {
+        let disk = fstatvfs(&self.0)?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < BYTES + SLACK {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let made = match fallocate(&self.0, FallocateFlags::empty(), 0, BYTES) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.fill(),
             made => made.map_err(io::Error::from),

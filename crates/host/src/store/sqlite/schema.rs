@@ -76,6 +76,9 @@ pub fn connect(place: &Place) -> rusqlite::Result<Connection> {
 pub fn configure(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "wal_autocheckpoint", 0)?;
+    // A whole group, in kibibytes, so that its pages are written once; and nothing of it outside of the directory.
+    db.pragma_update(None, "cache_size", -16 * 1024)?;
+    db.pragma_update(None, "temp_store", "MEMORY")?;
     db.pragma_update(None, "trusted_schema", false)
 }
 

@@ -8,8 +8,8 @@ use std::{
 
 use skein_core::{engine::Opening, ir::RunStatus, plan::Hash, time::Time};
 use skein_host::store::{
-    AppendError, ClaimError, Failing, LetterId, Memory, Notice, OpenRow, Owner, Sqlite, Store, StoreError,
-    Which,
+    AppendError, ClaimError, Failing, LETTER_BYTES, LETTERS, LetterId, Memory, Notice, OpenRow, Owner,
+    Sqlite, Store, StoreError, Which,
 };
 
 use super::support::{LONG, Log, append, head, id, new_run, rows, take, texts};
@@ -56,6 +56,7 @@ conformance! {
     heads_and_open_rows_change_with_the_row
     nothing_of_a_lost_row_is_seen
     letters_wait_for_an_answer
+    an_inbox_has_an_end
     the_first_answer_stands
     an_answer_comes_with_its_row
     owners_and_senders_are_woken
@@ -329,6 +330,25 @@ fn letters_wait_for_an_answer(world: &World) {
     assert_eq!(sender.answered(second, Duration::ZERO), Ok(None));
     assert!(owner.answer(LetterId(999), b"?").is_err());
     assert!(owner.answered(LetterId(999), LONG).is_err());
+}
+
+fn an_inbox_has_an_end(world: &World) {
+    let store = world();
+    Log::create(&*store, "r");
+    Log::create(&*store, "other");
+    assert!(store.send(&id("r"), &vec![0; LETTER_BYTES + 1]).is_err());
+    let first = store.send(&id("r"), &vec![0; LETTER_BYTES]).unwrap();
+    thread::scope(|scope| {
+        let send = || (0..(LETTERS - 1) / 9).for_each(|_| _ = store.send(&id("r"), b"x").unwrap());
+        for _ in 0..9 {
+            scope.spawn(send);
+        }
+    });
+    let told = store.send(&id("r"), b"x").unwrap_err().to_string();
+    assert!(told.contains("1000 requests to run `r` wait"), "{told}");
+    store.send(&id("other"), b"x").unwrap();
+    store.answer(first, b"yes").unwrap();
+    store.send(&id("r"), b"x").unwrap();
 }
 
 fn the_first_answer_stands(world: &World) {

@@ -4,20 +4,26 @@ use rusqlite::{Connection, OptionalExtension, params};
 use skein_core::{ids::RunId, time::Millis, time::Time};
 
 use super::{int, key};
-use crate::store::{LetterId, sqlite::owner::Me};
+use crate::store::{LetterId, StoreError, letter::refusal, sqlite::owner::Me};
 
 /// Answered letters are kept this long, for a sender that asks late.
 const KEPT: Millis = Millis::hours(7 * 24);
 
-/// Puts a letter in the inbox. Gives its number and who has the run; none if there is no such run.
+/// Puts a letter in the inbox. Gives its number and who has the run.
 pub fn send(
     db: &Connection,
     me: &Me,
     run: &RunId,
     body: &[u8],
     now: Time,
-) -> rusqlite::Result<Option<(LetterId, Option<String>)>> {
-    let Some(key) = key(db, run)? else { return Ok(None) };
+) -> rusqlite::Result<Result<(LetterId, Option<String>), StoreError>> {
+    let Some(key) = key(db, run)? else { return Ok(Err(StoreError::Unknown(run.clone()))) };
+    let waiting: i64 = db
+        .prepare_cached("SELECT count(*) FROM letters WHERE run = ?1 AND answer IS NULL")?
+        .query_row([key], |row| row.get(0))?;
+    if let Some(refusal) = refusal(run, usize::try_from(waiting).unwrap_or(0), body.len()) {
+        return Ok(Err(refusal));
+    }
     db.prepare_cached("INSERT INTO letters (run, sender, sent, body) VALUES (?1, ?2, ?3, ?4)")?
         .execute(params![key, me.id(), now.0, body])?;
     let id = LetterId(u64::try_from(db.last_insert_rowid()).unwrap_or(0));
@@ -26,7 +32,7 @@ pub fn send(
         .prepare_cached("SELECT owner FROM fences WHERE run = ?1")?
         .query_row([key], |row| row.get(0))
         .optional()?;
-    Ok(Some((id, owner.flatten())))
+    Ok(Ok((id, owner.flatten())))
 }
 
 /// A few at a time, with what is written anyway.

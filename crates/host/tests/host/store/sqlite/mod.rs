@@ -5,6 +5,7 @@ mod inbox;
 mod place;
 mod process;
 pub mod space;
+mod speed;
 
 use std::path::Path;
 
