@@ -1,7 +1,8 @@
 //! Moves what is in the log into the database, aside from the writer.
 //!
 //! A checkpoint that runs beside a writer never catches up with one that writes all the time, and the log would grow
-//! for ever. When it has grown long, the rest is moved in a turn of its own, in which nobody writes.
+//! for ever. When it has grown long, the rest is moved in a turn of its own, in which nobody writes; and a writer that
+//! is still faster waits.
 
 use std::{
     io,
@@ -12,11 +13,13 @@ use rusqlite::Connection;
 
 use super::{fault::Fault, thread::Thread, turnstile::Turnstile, writer::Broken};
 
+const PAGE: usize = 4096;
 /// So many bytes are written between checkpoints.
-const EVERY: usize = 4 * 1024 * 1024;
+const EVERY: usize = 16 * 1024 * 1024;
 /// A log of so many pages is emptied whoever writes.
 const LONG: i64 = 16 * 1024;
-const PAGE: usize = 4096;
+/// With so many bytes written since the last checkpoint began, the writer waits for its end.
+const TOO_FAR: usize = 128 * 1024 * 1024;
 
 /// What the writer tells it.
 #[derive(Debug)]
@@ -34,17 +37,16 @@ impl Checkpointer {
         Ok(Checkpointer { wake: Some(wake), written: 0.into(), thread })
     }
 
-    /// So much was written. Rows of many runs change a few pages each.
+    /// So much was written. A row of another run changes another page of the index; a commit, a few in any case.
     pub fn wrote(&self, bytes: usize, rows: usize) {
-        let written = self.written.get() + bytes + rows.min(8) * PAGE;
-        self.written.set(written);
-        if written >= EVERY
-            && let Some(wake) = &self.wake
-        {
-            self.written.set(0);
-            // One that is full is awake.
-            let _ = wake.try_send(());
-        }
+        let written = self.written.get() + bytes + (rows + 3) * PAGE;
+        let Some(wake) = &self.wake else { return };
+        let woken = match written {
+            TOO_FAR.. => wake.send(()).is_ok(),
+            EVERY.. => wake.try_send(()).is_ok(),
+            _ => false,
+        };
+        self.written.set(if woken { 0 } else { written });
     }
 }
 

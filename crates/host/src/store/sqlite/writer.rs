@@ -137,9 +137,9 @@ impl Worker {
                 bytes += next.bytes();
                 group.push(next);
             }
-            let pages = group.len();
+            let rows = group.len();
             self.handle(group);
-            self.checkpointer.wrote(bytes, pages);
+            self.checkpointer.wrote(bytes, rows);
         }
     }
 

@@ -95,4 +95,5 @@ fn a_thousand_runs_share_a_commit() {
     let took = begun.elapsed();
     let log = std::fs::metadata(dir.path().join("skein.db-wal")).unwrap().len();
     println!("{rows} rows in {took:?}: {:.0} a second, log {log} bytes", rows as f64 / took.as_secs_f64());
+    assert!(log < 512 << 20, "the log grows and grows");
 }
