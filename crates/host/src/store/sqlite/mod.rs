@@ -120,7 +120,8 @@ fn now() -> Time {
 impl Store for Sqlite {
     fn create(&self, new: &[NewRun]) -> Result<Vec<Claim>, StoreError> {
         let (me, runs) = (Arc::clone(&self.me), new.to_vec());
-        let keys = self.writer.ask(false, move |db| write::create(db, &me, &runs))??;
+        let bytes = new.iter().map(|new| new.frozen.len()).sum();
+        let keys = self.writer.ask(bytes, false, move |db| write::create(db, &me, &runs))??;
         let claims = new.iter().map(|new| Claim { run: new.run.clone(), epoch: 1 });
         let claims = keys.into_iter().zip(claims);
         Ok(claims.inspect(|(key, claim)| self.held.insert(*key, claim)).map(|(_, claim)| claim).collect())
@@ -128,7 +129,7 @@ impl Store for Sqlite {
 
     fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
         let (me, runs) = (Arc::clone(&self.me), runs.to_vec());
-        let claims = self.writer.ask(true, move |db| {
+        let claims = self.writer.ask(0, true, move |db| {
             runs.iter().map(|run| write::claim(db, &me, run)).collect::<rusqlite::Result<Vec<_>>>()
         })?;
         let held = |(key, claim): (i64, Claim)| {
@@ -142,7 +143,7 @@ impl Store for Sqlite {
         // Forgotten first, so that it is not taken for lost.
         self.held.remove(claim);
         let (me, claim) = (Arc::clone(&self.me), claim.clone());
-        Ok(self.writer.ask(true, move |db| write::release(db, &me, &claim))?)
+        Ok(self.writer.ask(0, true, move |db| write::release(db, &me, &claim))?)
     }
 
     fn append(&self, append: Append, done: Done) {
@@ -178,8 +179,9 @@ impl Store for Sqlite {
     }
 
     fn send(&self, run: &RunId, body: &[u8]) -> Result<LetterId, StoreError> {
-        let (me, to, body) = (Arc::clone(&self.me), run.clone(), body.to_vec());
-        let (letter, owner) = self.writer.ask(true, move |db| write::send(db, &me, &to, &body, now()))??;
+        let (bytes, me, to, body) = (body.len(), Arc::clone(&self.me), run.clone(), body.to_vec());
+        let (letter, owner) =
+            self.writer.ask(bytes, true, move |db| write::send(db, &me, &to, &body, now()))??;
         self.wake(owner);
         Ok(letter)
     }
@@ -189,8 +191,8 @@ impl Store for Sqlite {
     }
 
     fn answer(&self, letter: LetterId, answer: &[u8]) -> Result<(), StoreError> {
-        let answer = answer.to_vec();
-        let sender = self.writer.ask(true, move |db| write::answer(db, letter, &answer))?;
+        let (bytes, answer) = (answer.len(), answer.to_vec());
+        let sender = self.writer.ask(bytes, true, move |db| write::answer(db, letter, &answer))?;
         self.wake(sender.ok_or_else(|| StoreError::Failed(format!("there is no letter {}", letter.0)))?);
         Ok(())
     }
@@ -205,7 +207,7 @@ impl Store for Sqlite {
 
     fn quarantine(&self, run: &RunId, why: &str) -> Result<(), StoreError> {
         let (to, why) = (run.clone(), why.to_owned());
-        let owner = self.writer.ask(true, move |db| write::quarantine(db, &to, &why))?;
+        let owner = self.writer.ask(0, true, move |db| write::quarantine(db, &to, &why))?;
         self.wake(owner.ok_or_else(|| StoreError::Unknown(run.clone()))?);
         Ok(())
     }

@@ -64,14 +64,14 @@ impl Writer {
         }
     }
 
-    /// Writes, and waits until that is durable.
-    pub fn ask<T, F>(&self, urgent: bool, run: F) -> Result<T, Fault>
+    /// Writes so many bytes, roughly, and waits until they are durable.
+    pub fn ask<T, F>(&self, bytes: usize, urgent: bool, run: F) -> Result<T, Fault>
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (reply, answer) = sync_channel(1);
-        self.push(Box::new(Ask { run, urgent, answer: None, reply }));
+        self.push(Box::new(Ask { run, bytes, urgent, answer: None, reply }));
         answer.recv().unwrap_or_else(|_| Err(Fault::Broken("the thread that writes has ended".into())))
     }
 }
@@ -86,6 +86,7 @@ impl Drop for Writer {
 /// A write that someone waits for.
 struct Ask<T, F> {
     run: F,
+    bytes: usize,
     urgent: bool,
     answer: Option<T>,
     reply: SyncSender<Result<T, Fault>>,
@@ -97,7 +98,7 @@ where
     F: FnMut(&Connection) -> rusqlite::Result<T> + Send,
 {
     fn bytes(&self) -> usize {
-        0
+        self.bytes
     }
 
     fn is_urgent(&self) -> bool {

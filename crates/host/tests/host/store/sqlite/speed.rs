@@ -9,13 +9,15 @@ use std::{
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
+    thread,
     time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, params};
-use skein_host::store::{Sqlite, Store};
+use skein_core::plan::Hash;
+use skein_host::store::{NewRun, Sqlite, Store};
 
-use super::super::support::{LONG, Log};
+use super::super::support::{LONG, Log, new_run};
 
 const ROWS: u32 = 500;
 
@@ -75,25 +77,48 @@ fn go_on(store: Arc<Sqlite>, mut log: Log, left: Arc<AtomicU64>, text: Arc<str>,
     );
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn a_thousand_runs_share_a_commit() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Arc::new(Sqlite::open(dir.path()).unwrap());
-    let logs: Vec<_> = (0..1_000).map(|n| Log::create(&*store, &format!("r{n}"))).collect();
-    let rows = 300_000;
+/// So many runs append so many rows in all, each its next as soon as it may.
+fn append_all(dir: &Path, runs: usize, rows: u64, text: &str) -> (Duration, u64) {
+    let store = Arc::new(Sqlite::open(dir).unwrap());
+    let logs: Vec<_> = (0..runs).map(|n| Log::create(&*store, &format!("r{n}"))).collect();
     let left = Arc::new(AtomicU64::new(rows));
     let (ended, ends) = mpsc::channel();
-    let text: Arc<str> = "x".repeat(240).into();
+    let text: Arc<str> = text.into();
     let begun = Instant::now();
     for log in logs {
         go_on(Arc::clone(&store), log, Arc::clone(&left), Arc::clone(&text), ended.clone());
     }
-    for _ in 0..1_000 {
+    for _ in 0..runs {
         ends.recv_timeout(10 * LONG).unwrap();
     }
-    let took = begun.elapsed();
-    let log = std::fs::metadata(dir.path().join("skein.db-wal")).unwrap().len();
+    (begun.elapsed(), std::fs::metadata(dir.join("skein.db-wal")).unwrap().len())
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn a_thousand_runs_share_a_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = 300_000;
+    let (took, log) = append_all(dir.path(), 1_000, rows, &"x".repeat(240));
     println!("{rows} rows in {took:?}: {:.0} a second, log {log} bytes", rows as f64 / took.as_secs_f64());
-    assert!(log < 512 << 20, "the log grows and grows");
+}
+
+#[test]
+fn the_log_begins_anew_though_someone_writes_all_the_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(dir.path()).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let store = &store;
+            scope.spawn(move || {
+                for n in 0..25_u8 {
+                    let frozen: Arc<[u8]> = vec![n; 1 << 20].into();
+                    let (run, definition) = (format!("r{thread}-{n}"), Hash::of(&[thread, n]));
+                    store.create(&NewRun { definition, frozen, ..new_run(&run) }).unwrap();
+                }
+            });
+        }
+    });
+    let log = std::fs::metadata(dir.path().join("skein.db-wal")).unwrap().len();
+    assert!(log < 140 << 20, "200 MiB were written, and the log has {log} bytes");
 }
