@@ -8,6 +8,8 @@ use crate::store::{AppendError, StoreError};
 pub enum Fault {
     /// The disk is full. Nothing was written.
     NoSpace,
+    /// What is to be written is there already. Others can be.
+    Taken(String),
     /// This write cannot be done; others can.
     Row(String),
     /// Another program keeps the database to itself. Nothing was written.
@@ -23,9 +25,8 @@ impl From<Error> for Fault {
             // The index of the log, which is a file too, could not grow.
             Some(_) if extended(&error) == Some(ffi::SQLITE_IOERR_SHMSIZE) => Fault::NoSpace,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
-            Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch) => {
-                Fault::Row(error.to_string())
-            }
+            Some(ErrorCode::ConstraintViolation) => Fault::Taken(error.to_string()),
+            Some(ErrorCode::TooBig | ErrorCode::TypeMismatch) => Fault::Row(error.to_string()),
             // A write or a sync that failed, damage, no memory: it is not known what reached the disk.
             Some(_) => Fault::Broken(told(&error)),
             // Not from SQLite: a value that does not fit what is asked for.
@@ -53,6 +54,8 @@ impl From<Fault> for AppendError {
     fn from(fault: Fault) -> AppendError {
         match fault {
             Fault::NoSpace => AppendError::NoSpace,
+            // Someone has appended what this owner does not know of.
+            Fault::Taken(_) => AppendError::Lost,
             Fault::Busy => AppendError::Broken(BUSY.into()),
             Fault::Row(why) | Fault::Broken(why) => AppendError::Broken(why),
         }
@@ -64,7 +67,7 @@ impl From<Fault> for StoreError {
         StoreError::Failed(match fault {
             Fault::NoSpace => NO_SPACE.into(),
             Fault::Busy => BUSY.into(),
-            Fault::Row(why) => why,
+            Fault::Taken(why) | Fault::Row(why) => why,
             Fault::Broken(why) => format!("the journal cannot be written: {why}"),
         })
     }
@@ -104,6 +107,6 @@ mod tests {
         for code in broken {
             assert!(matches!(fault(code), Fault::Broken(_)), "{code}");
         }
-        assert!(matches!(fault(ffi::SQLITE_CONSTRAINT_UNIQUE), Fault::Row(_)));
+        assert!(matches!(fault(ffi::SQLITE_CONSTRAINT_UNIQUE), Fault::Taken(_)));
     }
 }

@@ -155,7 +155,7 @@ impl Worker {
             return;
         }
         match self.commit(&mut group) {
-            Err(Fault::Row(_)) if group.len() > 1 => self.handle_alone(group),
+            Err(Fault::Taken(_) | Fault::Row(_)) if group.len() > 1 => self.handle_alone(group),
             Err(Fault::NoSpace) if self.reserve.give() => {
                 let (urgent, others) = group.into_iter().partition(|write| write.is_urgent());
                 end(others, &Err(Fault::NoSpace));

@@ -1,13 +1,16 @@
 //! What is stored is not what was written.
 
-use std::fs;
+use std::{
+    fs::{self, File},
+    sync::mpsc,
+};
 
 use rusqlite::params;
 use skein_core::plan::Hash;
-use skein_host::store::{Sqlite, Store, StoreError};
+use skein_host::store::{AppendError, Sqlite, Store, StoreError, Which};
 
 use super::{
-    super::support::{Log, id, new_run, texts},
+    super::support::{LONG, Log, id, new_run, texts},
     raw,
 };
 
@@ -81,15 +84,44 @@ fn a_row_of_a_newer_version_is_refused_whatever_is_in_it() {
 }
 
 #[test]
+fn a_row_that_is_there_already_is_lost_and_harms_no_other_of_its_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(dir.path()).unwrap();
+    let logs: Vec<_> = (0..50).map(|n| Log::create(&store, &format!("r{n}"))).collect();
+    let there = "INSERT INTO journal (run, seq, version, chain, records) VALUES (26, 0, 1, x'', x'')";
+    raw(dir.path()).execute(there, []).unwrap();
+    // Nobody writes until all of them wait.
+    let turn = File::open(dir.path().join("now.lock")).unwrap();
+    turn.lock().unwrap();
+    let (told, outcomes) = mpsc::channel();
+    for (n, log) in logs.iter().enumerate() {
+        let told = told.clone();
+        store.append(log.row(&["0"]), Box::new(move |outcome| told.send((n, outcome)).unwrap()));
+    }
+    drop(turn);
+    for _ in &logs {
+        let (n, outcome) = outcomes.recv_timeout(LONG).unwrap();
+        assert_eq!(outcome, if n == 25 { Err(AppendError::Lost) } else { Ok(()) }, "{n}");
+    }
+    for n in (0..50).filter(|n| *n != 25) {
+        assert_eq!(texts(&store, &format!("r{n}")), ["0"]);
+    }
+    // Its fence is where it was.
+    let events: i64 =
+        raw(dir.path()).query_row("SELECT events FROM fences WHERE run = 26", [], |row| row.get(0)).unwrap();
+    assert_eq!(events, 0);
+}
+
+#[test]
 fn a_damaged_row_of_a_list_harms_no_other() {
     let changes = ["head = '{'", "about = x'ff'", "run = 'a/b'"];
     for change in changes {
         let (dir, store) = two_runs();
         raw(dir.path()).execute(&format!("UPDATE runs SET {change} WHERE key = 1"), []).unwrap();
-        let [good, bad] = &store.runs(skein_host::store::Which::Newest(9)).unwrap()[..] else { panic!() };
+        let [good, bad] = &store.runs(Which::Newest(9)).unwrap()[..] else { panic!() };
         assert_eq!((good.run.as_str(), &good.quarantined), ("good", &None));
         assert!(bad.quarantined.is_some(), "{change}: {bad:?}");
-        assert_eq!(store.runs(skein_host::store::Which::Unfinished).unwrap().len(), 1);
+        assert_eq!(store.runs(Which::Unfinished).unwrap().len(), 1);
     }
 }
 
