@@ -1,6 +1,7 @@
 //! What only the store on disk promises.
 
 mod damage;
+mod ending;
 mod inbox;
 mod place;
 mod process;
