@@ -135,6 +135,7 @@ fn child() {
     let dir = PathBuf::from(env::var_os(DIR).unwrap());
     match role.as_str() {
         "append" => append(&dir),
+        "flood" => flood(&dir),
         "own" => own(&dir),
         "claim" => claim(&dir),
         "answer" => answer(&dir),
@@ -174,6 +175,24 @@ fn append(dir: &Path) {
             }
         }
     }
+}
+
+/// Appends to several runs at once, so that something waits to be written all the time.
+fn flood(dir: &Path) {
+    let store = Sqlite::open(dir).unwrap();
+    let name = orders().next().unwrap();
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let mut log = Log::create(&store, &format!("{name}-{n}"));
+            let store = &store;
+            scope.spawn(move || {
+                loop {
+                    log.append(store, &["0"]).unwrap();
+                    say("written");
+                }
+            });
+        }
+    });
 }
 
 /// Has a run, and appends to it when told.
