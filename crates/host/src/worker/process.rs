@@ -41,7 +41,7 @@ use super::{
 };
 
 /// How long what the process started may take to end after it.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE: Duration = Duration::from_millis(500);
 /// How long what it left behind is asked before it is killed.
 const LEFT_GRACE: Duration = Duration::from_secs(2);
 /// The size of a read, and how many of them are done before everything else is looked at. Together they are as much

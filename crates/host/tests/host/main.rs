@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod store;
+mod worker;
 mod workspace;

@@ -1,0 +1,273 @@
+//! A worker that does everything a worker should not, and a small engine to be killed over it.
+//!
+//! `misbehave MODE ARGUMENTS…`. It starts copies of itself where another program would fork.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, Stdio, exit},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit, setsid};
+use skein_host::worker::{Ended, Mark, StateMark, Task, start};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["wait", file] => wait(file),
+        ["crash", signal] => crash(signal),
+        ["environment"] => environment(),
+        ["descriptors"] => descriptors(),
+        ["flood", bytes, line] => flood(number(bytes), number(line)),
+        ["garbage"] => print(GARBAGE),
+        ["drip", count] => drip(number(count)),
+        ["copy"] => copy(),
+        ["thirst"] => thirst(),
+        ["daemon", keep, then, file] => daemon(keep, then, file),
+        ["leave", keep, file] => leave(keep, file),
+        ["wiped", file] => become_wiped(file),
+        ["hop", left, file] => hop(number(left), file),
+        ["bomb", depth] => bomb(number(depth)),
+        ["engine", state, log, ref program @ ..] => engine(state, log, program),
+        ["measure", directory] => measure(Path::new(directory)),
+        ["full", directory] => full(Path::new(directory)),
+        ["poor", directory] => poor(Path::new(directory)),
+        _ => exit(99),
+    }
+}
+
+/// Every kind of byte that a terminal or a reader of text must not trip over.
+const GARBAGE: &[u8] = b"\xff\xfe\0\x1b]52;c;aGk=\x07\x1b[2J\xe2\x80\xae\xc3";
+
+fn number(text: &str) -> usize {
+    text.parse().expect("a number")
+}
+
+fn print(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(bytes).and_then(|()| out.flush());
+}
+
+fn ourselves() -> Command {
+    Command::new(std::env::current_exe().expect("this program"))
+}
+
+fn quiet(command: &mut Command) -> &mut Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+/// Says who we are, whole or not at all.
+fn sign(file: &str) {
+    let draft = format!("{file}.{}", getpid());
+    fs::write(&draft, getpid().to_string()).and_then(|()| fs::rename(&draft, file)).expect("a file");
+}
+
+fn for_ever() -> ! {
+    loop {
+        thread::park();
+    }
+}
+
+fn wait(file: &str) {
+    sign(file);
+    print(b"ready\n");
+    for_ever();
+}
+
+fn crash(signal: &str) {
+    let signal = match signal {
+        "kill" => Signal::KILL,
+        "abort" => Signal::ABORT,
+        _ => Signal::TERM,
+    };
+    kill_process(getpid(), signal).expect("a signal to ourselves");
+    for_ever();
+}
+
+fn environment() {
+    for (name, value) in std::env::vars() {
+        print(format!("{name}={value}\n").as_bytes());
+    }
+}
+
+fn descriptors() {
+    let open = fs::read_dir("/proc/self/fd").expect("our descriptors").flatten();
+    let mut numbers: Vec<String> = open
+        // The one that is being read from is ours.
+        .filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| !to.starts_with("/proc")))
+        .map(|fd| fd.file_name().to_string_lossy().into_owned())
+        .collect();
+    numbers.sort();
+    print(numbers.join(" ").as_bytes());
+}
+
+fn flood(bytes: usize, line: usize) {
+    let mut piece = vec![b'x'; 64 * 1024];
+    if line > 0 {
+        piece.chunks_mut(line).for_each(|line| line[line.len() - 1] = b'\n');
+    }
+    let mut left = bytes;
+    let mut out = std::io::stdout().lock();
+    while left > 0 {
+        let now = left.min(piece.len());
+        if out.write_all(&piece[..now]).is_err() {
+            return;
+        }
+        left -= now;
+    }
+    let _ = out.flush();
+}
+
+fn drip(count: usize) {
+    for _ in 0..count {
+        print(b".");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn copy() {
+    let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::stdout().lock());
+}
+
+/// Reads for ever, also after the end.
+fn thirst() {
+    let mut buffer = [0; 4096];
+    loop {
+        if std::io::stdin().read(&mut buffer).is_ok_and(|n| n == 0) {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Leaves a daemon behind by the book: a child that leaves the session and starts another before it ends.
+fn daemon(keep: &str, then: &str, file: &str) {
+    let left = quiet(ourselves().args(["leave", keep, file])).status();
+    assert!(left.is_ok_and(|status| status.success()));
+    while !Path::new(file).exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    print(b"done\n");
+    if then == "stay" {
+        for_ever();
+    }
+}
+
+fn leave(keep: &str, file: &str) {
+    setsid().expect("a session of our own");
+    let mut last = ourselves();
+    quiet(last.args(["wait", file]));
+    if keep == "wipe" {
+        last.env_clear();
+    }
+    last.spawn().expect("a daemon");
+}
+
+/// Takes another program's place with nothing in its environment.
+fn become_wiped(file: &str) {
+    let error = ourselves().args(["wait", file]).env_clear().exec();
+    panic!("{error}");
+}
+
+/// Runs from process to process, each in a session of its own and without a past.
+fn hop(left: usize, file: &str) {
+    let _ = setsid();
+    if left == 0 {
+        sign(file);
+        return;
+    }
+    let next = (left - 1).to_string();
+    quiet(ourselves().args(["hop", &next, file])).env_clear().spawn().expect("the next one");
+}
+
+/// Two children, each with two children, and so on; none of them ends.
+fn bomb(depth: usize) {
+    if depth > 0 {
+        let next = (depth - 1).to_string();
+        for _ in 0..2 {
+            if depth % 2 == 0 {
+                let _ = setsid();
+            }
+            let _ = quiet(ourselves().args(["bomb", &next])).spawn();
+        }
+    }
+    print(b"ready\n");
+    for_ever();
+}
+
+fn mark(state: &Path) -> Mark {
+    let state = StateMark::of(state).expect("a state directory");
+    format!("{state}/run/0.0.1.1.main.1").parse().expect("a mark")
+}
+
+/// Starts a worker and waits to be killed.
+fn engine(state: &str, log: &str, program: &[&str]) {
+    let [program, arguments @ ..] = program else { exit(98) };
+    let mut task = Task::new(program, "/", log, mark(Path::new(state)));
+    task.arguments = arguments.iter().map(Into::into).collect();
+    let handle = start(task, |_| ());
+    let _keep = handle;
+    for_ever();
+}
+
+fn run(task: Task) -> Ended {
+    let (send, receive) = mpsc::channel();
+    start(task, move |ended| {
+        let _ = send.send(ended);
+    });
+    receive.recv().expect("it ends")
+}
+
+fn our_task(directory: &Path, arguments: &[&str]) -> Task {
+    let program = std::env::current_exe().expect("this program");
+    let mut task = Task::new(program, "/", directory.join("log"), mark(directory));
+    task.arguments = arguments.iter().map(Into::into).collect();
+    task
+}
+
+/// A figure of this process, in kibibytes.
+fn memory(name: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("our status");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let figure = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    figure.expect("a figure")
+}
+
+/// How much memory it takes to watch a gigabyte go by.
+fn measure(directory: &Path) {
+    run(our_task(directory, &["flood", "100000", "100"]));
+    let before = memory("VmRSS");
+    let ended = run(our_task(directory, &["flood", "1000000000", "100"]));
+    assert_eq!(ended.log.bytes, 1_000_000_000, "{ended:?}");
+    print(format!("{}", memory("VmHWM").saturating_sub(before)).as_bytes());
+}
+
+/// A worker whose log does not fit on the disk.
+fn full(directory: &Path) {
+    let ended = run(our_task(directory, &["flood", "4000000", "100"]));
+    print(format!("{:?} {} {}", ended.how, ended.log.bytes, ended.log.cut).as_bytes());
+}
+
+/// An engine with few descriptors, which it runs out of and gets back.
+fn poor(directory: &Path) {
+    let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(100), maximum: hard }).expect("a limit");
+    let mut hoard: Vec<fs::File> = Vec::new();
+    let before = run(our_task(directory, &["environment"]));
+    let mut words = vec![format!("{:?}", before.how)];
+    for most in [50, 100] {
+        while hoard.len() < most {
+            let Ok(file) = fs::File::open("/dev/null") else { break };
+            hoard.push(file);
+        }
+        words.push(format!("{:?}", run(our_task(directory, &["environment"])).how));
+    }
+    hoard.clear();
+    words.push(format!("{:?}", run(our_task(directory, &["environment"])).how));
+    print(words.join(" ").as_bytes());
+}
