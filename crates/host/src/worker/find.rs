@@ -48,7 +48,7 @@ impl Family {
 
     /// All of them that live now. Orphans that have ended are buried on the way.
     pub fn look(&mut self) -> Vec<Entry> {
-        let table = Table::now();
+        let table = Table::now().with_adopted(self.us);
         let Some(home) = table.get(self.us) else { return Vec::new() };
         let known = children::known();
         let adopted =

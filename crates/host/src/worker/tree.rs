@@ -120,6 +120,17 @@ impl Table {
         Table(entries.into_iter().map(|entry| (entry.seen.pid, entry)).collect())
     }
 
+    /// Reading all takes a while. What was handed to this process meanwhile is read again, so that nothing is missed
+    /// because its parent ended at the wrong moment.
+    pub fn with_adopted(mut self, us: i32) -> Table {
+        for pid in adopted(us).unwrap_or_default() {
+            if self.get(pid).is_none_or(|entry| entry.parent != us) {
+                self.0.extend(read(pid).map(|entry| (pid, entry)));
+            }
+        }
+        self
+    }
+
     pub fn get(&self, pid: i32) -> Option<&Entry> {
         self.0.get(&pid)
     }

@@ -13,7 +13,11 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit, setsid};
+use rustix::process::{
+    Resource, Rlimit, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, setrlimit, setsid,
+    wait as wait_any,
+};
+use skein_core::time::Millis;
 use skein_host::worker::{Ended, Mark, StateMark, Task, start};
 
 fn main() {
@@ -34,7 +38,10 @@ fn main() {
         ["wiped", file] => become_wiped(file),
         ["hop", left, file] => hop(number(left), file),
         ["bomb", depth] => bomb(number(depth)),
+        ["init", ref program @ ..] => init(program),
         ["engine", state, log, ref program @ ..] => engine(state, log, program),
+        ["attempt", directory, idle, ref program @ ..] => attempt(Path::new(directory), idle, program),
+        ["two", directory] => two(Path::new(directory)),
         ["measure", directory] => measure(Path::new(directory)),
         ["full", directory] => full(Path::new(directory)),
         ["poor", directory] => poor(Path::new(directory)),
@@ -205,8 +212,17 @@ fn mark(state: &Path) -> Mark {
     format!("{state}/run/0.0.1.1.main.1").parse().expect("a mark")
 }
 
+/// Inherits what others leave and looks after its end, as the first process of a machine does.
+fn init(program: &[&str]) {
+    set_child_subreaper(Some(getpid())).expect("to inherit");
+    let engine = ourselves().args(program).spawn().expect("an engine");
+    drop(engine);
+    while wait_any(WaitOptions::empty()).is_ok() {}
+}
+
 /// Starts a worker and waits to be killed.
 fn engine(state: &str, log: &str, program: &[&str]) {
+    sign(&format!("{state}/engine"));
     let [program, arguments @ ..] = program else { exit(98) };
     let mut task = Task::new(program, "/", log, mark(Path::new(state)));
     task.arguments = arguments.iter().map(Into::into).collect();
@@ -228,6 +244,46 @@ fn our_task(directory: &Path, arguments: &[&str]) -> Task {
     let mut task = Task::new(program, "/", directory.join("log"), mark(directory));
     task.arguments = arguments.iter().map(Into::into).collect();
     task
+}
+
+/// An attempt in an engine that has no other.
+fn attempt(directory: &Path, idle: &str, program: &[&str]) {
+    let [program, arguments @ ..] = program else { exit(98) };
+    let mut task = our_task(directory, arguments);
+    task.program = program.into();
+    task.idle = (number(idle) > 0).then(|| Millis(number(idle) as u64));
+    task.grace = Millis(500);
+    let ended = run(task);
+    let leaked =
+        ended.leaked.iter().map(|leaked| format!(" {}{}", leaked.name, if leaked.alive { "!" } else { "" }));
+    print(format!("{:?}{}", ended.how, leaked.collect::<String>()).as_bytes());
+}
+
+/// Two attempts at once, one of which has a daemon that hides where it comes from. The end of the other is not its end,
+/// its own is.
+fn two(directory: &Path) {
+    let file = directory.join("signed");
+    let hidden = file.to_str().expect("a plain path");
+    let mut long = our_task(directory, &["daemon", "wipe", "stay", hidden]);
+    long.log = directory.join("long");
+    let (send, receive) = mpsc::channel();
+    let handle = start(long, move |ended| send.send(ended).expect("someone waits"));
+    while !file.exists() {
+        thread::sleep(Duration::from_millis(2));
+    }
+    let daemon = fs::read_to_string(&file).expect("its number");
+    let lives = || Path::new("/proc").join(&daemon).exists();
+    for round in 0..3 {
+        let other = directory.join(format!("other{round}"));
+        let left =
+            run(our_task(directory, &["daemon", "keep", "end", other.to_str().expect("a plain path")]));
+        assert_eq!(left.leaked.len(), 1, "{left:?}");
+        assert_ne!(left.leaked[0].pid.to_string(), daemon);
+        assert!(lives());
+    }
+    handle.stop();
+    let ended = receive.recv().expect("it ends");
+    assert!(!lives(), "{ended:?}");
 }
 
 /// A figure of this process, in kibibytes.

@@ -15,13 +15,12 @@ use super::{MISBEHAVE, Place, begin, run, signed};
 #[test]
 fn a_flood_takes_no_memory() {
     let place = Place::new();
-    let mut task = place.misbehave(&["measure", &place.name("")]);
-    task.log = place.path("measured");
-    let ended = run(task);
+    fs::create_dir(place.path("inner")).expect("a directory");
+    let ended = run(place.misbehave(&["measure", &place.name("inner")]));
     assert_eq!(ended.how, How::Exited(0), "{ended:?}");
     let kib: u64 = ended.tail.parse().expect("a figure");
     assert!(kib <= 32 * 1024, "{kib} KiB");
-    let size = fs::metadata(place.path("log")).expect("a log").len();
+    let size = fs::metadata(place.path("inner/log")).expect("a log").len();
     assert!((limits::LOG_BYTES as u64..limits::LOG_BYTES as u64 + 200).contains(&size), "{size}");
     place.assert_clean();
 }

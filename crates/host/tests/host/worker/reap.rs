@@ -5,6 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use skein_core::time::Millis;
 use skein_host::worker::{Mark, Reaped, Record, StateMark, leftovers, reap, records};
 
@@ -12,10 +13,10 @@ use super::{MISBEHAVE, Place, gone, signed, until};
 
 const GRACE: Millis = Millis::seconds(30);
 
-/// An engine of its own process, with the given worker.
+/// An engine with the given worker, below a process that inherits from it, as there is one on every machine.
 fn engine(place: &Place, worker: &[&str]) -> Child {
     let mut command = Command::new(MISBEHAVE);
-    command.args(["engine", &place.name(""), &place.name("log"), MISBEHAVE]).args(worker);
+    command.args(["init", "engine", &place.name(""), &place.name("log")]).args(worker);
     command.stdin(Stdio::null()).spawn().expect("an engine")
 }
 
@@ -28,10 +29,16 @@ fn notes(place: &Place) -> Vec<Record> {
 }
 
 /// Kills it as a crash would, when its worker runs.
-fn crash(mut engine: Child, place: &Place) {
+fn crash(place: &Place) {
     until("there is a note", || !notes(place).is_empty());
-    engine.kill().expect("it is there");
-    engine.wait().expect("it ended");
+    let engine = signed(&place.path("engine"));
+    kill_process(Pid::from_raw(engine).expect("a number"), Signal::KILL).expect("it is there");
+    until("it is gone", || gone(engine));
+}
+
+/// The one that inherited has nothing left to wait for.
+fn over(mut init: Child) {
+    assert!(init.wait().expect("it ends").success());
 }
 
 fn run_of(mark: &Mark) -> bool {
@@ -46,30 +53,33 @@ fn ended(reaped: &Reaped) -> Vec<i32> {
 #[test]
 fn a_worker_whose_engine_was_killed_is_found_and_ended_and_no_other() {
     let (place, other) = (Place::new(), Place::new());
-    let (first, second) =
-        (engine(&place, &["wait", &place.name("signed")]), engine(&other, &["wait", &other.name("signed")]));
+    let first = engine(&place, &[MISBEHAVE, "wait", &place.name("signed")]);
+    let second = engine(&other, &[MISBEHAVE, "wait", &other.name("signed")]);
     let (pid, innocent) = (signed(&place.path("signed")), signed(&other.path("signed")));
-    crash(first, &place);
-    crash(second, &other);
+    crash(&place);
+    crash(&other);
     let found = leftovers(&state(&place), &notes(&place), run_of);
     assert_eq!(found.iter().map(|found| found.pid).collect::<Vec<_>>(), [pid]);
     assert_eq!(found[0].name, "misbehave");
     assert_eq!(leftovers(&state(&place), &notes(&place), |_| false), []);
     assert_eq!(ended(&reap(&state(&place), &notes(&place), run_of, GRACE)), [pid]);
+    over(first);
     assert!(gone(pid) && !gone(innocent));
     assert_eq!(leftovers(&state(&place), &notes(&place), run_of), []);
     // By their marks alone.
     assert_eq!(ended(&reap(&state(&other), &[], run_of, GRACE)), [innocent]);
+    over(second);
 }
 
 #[test]
 fn a_daemon_of_a_worker_whose_engine_was_killed_is_found() {
     let place = Place::new();
-    let engine = engine(&place, &["daemon", "keep", "stay", &place.name("signed")]);
+    let init = engine(&place, &[MISBEHAVE, "daemon", "keep", "stay", &place.name("signed")]);
     let daemon = signed(&place.path("signed"));
-    crash(engine, &place);
+    crash(&place);
     let all = ended(&reap(&state(&place), &notes(&place), run_of, GRACE));
     assert!(all.contains(&daemon) && all.len() >= 2, "{all:?}");
+    over(init);
     assert!(all.into_iter().all(gone));
 }
 
@@ -77,9 +87,9 @@ fn a_daemon_of_a_worker_whose_engine_was_killed_is_found() {
 #[test]
 fn a_worker_that_wiped_its_environment_is_found_by_its_note_and_never_mistaken() {
     let place = Place::new();
-    let engine = engine(&place, &["wiped", &place.name("signed")]);
+    let init = engine(&place, &[MISBEHAVE, "wiped", &place.name("signed")]);
     let pid = signed(&place.path("signed"));
-    crash(engine, &place);
+    crash(&place);
     let notes = notes(&place);
     assert_eq!(leftovers(&state(&place), &[], run_of), [], "it has no mark");
     let json = serde_json::to_value(&notes[0]).expect("a note");
@@ -98,6 +108,7 @@ fn a_worker_that_wiped_its_environment_is_found_by_its_note_and_never_mistaken()
     assert_eq!(reap(&state(&place), &recycled, run_of, GRACE), Reaped::default());
     assert!(!gone(pid));
     assert_eq!(ended(&reap(&state(&place), &notes, run_of, GRACE)), [pid]);
+    over(init);
     assert!(gone(pid));
 }
 
@@ -105,13 +116,12 @@ fn a_worker_that_wiped_its_environment_is_found_by_its_note_and_never_mistaken()
 #[test]
 fn a_deaf_worker_whose_engine_was_killed_is_killed() {
     let place = Place::new();
-    let mut command = Command::new(MISBEHAVE);
     let script = "trap '' TERM; exec \"$0\" wait \"$1\"";
-    command.args(["engine", &place.name(""), &place.name("log"), "/bin/sh", "-c", script, MISBEHAVE]);
-    let engine = command.arg(place.name("signed")).spawn().expect("an engine");
+    let init = engine(&place, &["/bin/sh", "-c", script, MISBEHAVE, &place.name("signed")]);
     let pid = signed(&place.path("signed"));
-    crash(engine, &place);
+    crash(&place);
     assert_eq!(ended(&reap(&state(&place), &notes(&place), run_of, Millis(100))), [pid]);
+    over(init);
     assert!(gone(pid));
 }
 
