@@ -7,10 +7,10 @@
 
 use std::{
     collections::BTreeMap,
-    io,
+    fs, io,
     process::{Child, Command},
     sync::{
-        Mutex, MutexGuard, Once, PoisonError, RwLock,
+        Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -54,6 +54,19 @@ fn adopt() {
     ONCE.call_once(|| {
         let _ = set_child_subreaper(Some(getpid()));
     });
+}
+
+/// Whether whoever started this process had the ends of children ignored. Then nobody would be told of them, and their
+/// numbers would be given to others while we still mean them.
+pub fn unseen() -> bool {
+    static IGNORED: OnceLock<bool> = OnceLock::new();
+    const SIGCHLD: u64 = 1 << (17 - 1);
+    let read = || {
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+        Some(u64::from_str_radix(mask.trim(), 16).ok()? & SIGCHLD != 0)
+    };
+    *IGNORED.get_or_init(|| read().unwrap_or(false))
 }
 
 /// The marks this process carries as the worker of another engine.
@@ -109,7 +122,7 @@ fn orphan(entry: &Entry, us: i32) -> bool {
 }
 
 /// Those of the candidates that are orphans.
-pub fn orphans<'a>(candidates: Vec<&'a Entry>, us: i32) -> Vec<&'a Entry> {
+pub fn orphans(candidates: Vec<&Entry>, us: i32) -> Vec<&Entry> {
     if candidates.is_empty() {
         return candidates;
     }

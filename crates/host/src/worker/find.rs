@@ -75,14 +75,9 @@ impl Family {
         mine: Vec<i32>,
     ) -> Vec<Entry> {
         let others = || known.keys().copied().filter(|pid| *pid != self.child.pid);
-        let outside = Outside {
-            pids: others().chain([self.us]).collect(),
-            groups: others().chain([home.group]).collect(),
-            session: Some(home.session),
-        };
-        let group = table.iter().filter(|entry| entry.group == self.child.pid).map(|entry| entry.seen.pid);
+        let outside = Outside { pids: others().chain([self.us]).collect(), session: Some(home.session) };
         let before = self.remembered.iter().filter_map(|seen| table.same(*seen)).map(|entry| entry.seen.pid);
-        let roots = mine.into_iter().chain([self.child.pid]).chain(group).chain(before);
+        let roots = mine.into_iter().chain([self.child.pid]).chain(before);
         table.family(roots, &outside).into_iter().filter(|entry| entry.live).cloned().collect()
     }
 

@@ -64,7 +64,8 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
 
 const RING: &str = ".tail";
 
-fn create(path: &Path) -> io::Result<File> {
+/// A new file for us alone, never through a link.
+pub fn create(path: &Path) -> io::Result<File> {
     let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true).mode(0o600).custom_flags(nofollow);

@@ -10,6 +10,7 @@
 mod children;
 mod ending;
 mod find;
+mod limit;
 mod log;
 mod mark;
 mod memory;

@@ -86,6 +86,8 @@ pub enum Refused {
     Arguments,
     /// The program is being written.
     Busy,
+    /// Its end could not be seen.
+    Unseen,
     /// The directory to work in cannot be used.
     Directory(String),
     Other(String),
@@ -132,6 +134,9 @@ impl fmt::Display for Refused {
             Refused::Memory => f.write_str("there is not enough memory"),
             Refused::Arguments => f.write_str("its arguments and environment are too long"),
             Refused::Busy => f.write_str("its file is being written at this moment"),
+            Refused::Unseen => {
+                f.write_str("its end could not be seen, because ends of children are ignored here")
+            }
             Refused::Directory(why) | Refused::Other(why) => f.write_str(why),
         }
     }
@@ -199,6 +204,7 @@ impl Refused {
             Refused::Memory => "let fewer workers run at once",
             Refused::Arguments => "hand long values over in a file or on standard input",
             Refused::Busy => "try again when it is installed",
+            Refused::Unseen => "start Skein without the signal SIGCHLD ignored",
             Refused::Directory(_) => "check that it exists and may be entered",
             Refused::Other(_) => return None,
         })
@@ -273,6 +279,7 @@ mod tests {
             How::CannotStart(Refused::Memory),
             How::CannotStart(Refused::Arguments),
             How::CannotStart(Refused::Busy),
+            How::CannotStart(Refused::Unseen),
             How::CannotStart(Refused::Directory("its directory `/d` cannot be used".to_owned())),
             How::CannotStart(Refused::Other("something else".to_owned())),
             How::TimedOut(Which::Total(time)),
@@ -291,7 +298,7 @@ mod tests {
             "{silent:?}"
         );
         assert_eq!(all[4].message(), "it was ended by SIGSEGV (signal 11) and left a core dump");
-        assert_eq!(all[19].message(), "it was stopped: it printed nothing in its first 1m30s");
+        assert_eq!(all[20].message(), "it was stopped: it printed nothing in its first 1m30s");
     }
 
     #[test]

@@ -27,9 +27,10 @@ use rustix::{
 use skein_core::time::Millis;
 
 use super::{
-    Ended, How, Leaked, Which,
+    Ended, How, Leaked, Refused,
     ending::{Ending, hold},
     find::Family,
+    limit::{Limits, duration},
     memory,
     output::Output,
     record::Record,
@@ -57,15 +58,6 @@ enum Stage {
     Over,
 }
 
-/// When a running process is to be stopped.
-struct Limits {
-    total: Option<(Instant, Millis)>,
-    start: Option<(Instant, Millis)>,
-    idle: Option<Millis>,
-    /// Since when it is silent.
-    since: Instant,
-}
-
 struct Supervisor<'a> {
     task: &'a Task,
     bell: &'a Bell,
@@ -80,7 +72,6 @@ struct Supervisor<'a> {
     how: Option<How>,
     ended: bool,
     leaked: Vec<Leaked>,
-    held: bool,
     ooms: u64,
     buffer: Vec<u8>,
 }
@@ -126,7 +117,6 @@ pub fn supervise(mut task: Task, bell: &Bell, began: Instant) -> Ended {
         how: None,
         ended: false,
         leaked: Vec::new(),
-        held: false,
         ooms,
         buffer: vec![0; PIECE],
     };
@@ -143,34 +133,6 @@ fn note(task: &Task, spawned: &Spawned) -> Option<PathBuf> {
     let record = Record::new(spawned.listed.seen, task.mark.clone())?;
     record.write(&task.log).ok()?;
     Some(Record::path(&task.log))
-}
-
-fn duration(length: Millis) -> Duration {
-    Duration::from_millis(length.0)
-}
-
-impl Limits {
-    fn new(task: &Task, began: Instant) -> Limits {
-        let at = |limit: Option<Millis>| {
-            limit.and_then(|limit| Some((began.checked_add(duration(limit))?, limit)))
-        };
-        Limits { total: at(task.limit), start: at(task.start), idle: task.idle, since: began }
-    }
-
-    /// The first deadline.
-    fn next(&self) -> Option<(Instant, Which)> {
-        let total = self.total.map(|(at, limit)| (at, Which::Total(limit)));
-        let start = self.start.map(|(at, limit)| (at, Which::Start(limit)));
-        let silence = self
-            .idle
-            .and_then(|limit| Some((self.since.checked_add(duration(limit))?, Which::Silence(limit))));
-        [total, start, silence].into_iter().flatten().min_by_key(|(at, _)| *at)
-    }
-
-    fn heard(&mut self, now: Instant) {
-        self.start = None;
-        self.since = now;
-    }
 }
 
 impl Stage {
@@ -336,18 +298,21 @@ impl Supervisor<'_> {
     }
 
     /// How the process ended, if it did. It stays where it is, so that its number and its group stay its own.
-    fn peek(&self) -> Option<WaitIdStatus> {
+    fn peek(&self) -> Option<How> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        waitid(WaitId::PidFd(self.spawned.pidfd.as_fd()), options).ok().flatten()
+        match waitid(WaitId::PidFd(self.spawned.pidfd.as_fd()), options) {
+            Ok(status) => Some(self.told(status?)),
+            Err(Errno::INTR) => None,
+            // Someone else has waited for it.
+            Err(_) => Some(How::CannotStart(Refused::Unseen)),
+        }
     }
 
     fn has_ended(&mut self, now: Instant) {
-        let Some(status) = self.peek() else { return };
+        let Some(how) = self.peek() else { return };
         self.spawned.stdin = None;
         self.ended = true;
-        if self.how.is_none() {
-            self.how = Some(self.told(status));
-        }
+        self.how.get_or_insert(how);
         if matches!(self.stage, Stage::Running) {
             self.stage = Stage::Settling(now + SETTLE, Vec::new());
             // Its last words may be in the pipe still.
@@ -399,7 +364,6 @@ impl Supervisor<'_> {
         }
         let left = self.family.look();
         if left.is_empty() {
-            self.held = !quiet;
             self.stage = Stage::Over;
         } else if now < until {
             self.stage = Stage::Settling(until, hold(&left));
@@ -427,13 +391,16 @@ impl Supervisor<'_> {
     }
 
     fn finish(mut self, began: Instant) -> Ended {
+        // The second time finds the end of a pipe that was full.
         self.read_all();
+        self.read_all();
+        let held = !self.spawned.outputs.is_empty();
         let wait = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let _ = waitid(WaitId::PidFd(self.spawned.pidfd.as_fd()), wait);
         let (log, stdout, tail) = self.output.finish();
         let took = Millis(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
         let how = self.how.unwrap_or(How::Stopped);
-        Ended { how, took, leaked: self.leaked, held: self.held, log, stdout, tail }
+        Ended { how, took, leaked: self.leaked, held, log, stdout, tail }
     }
 }
 

@@ -85,18 +85,13 @@ fn look(
     live.filter(|(entry, _)| entry.live).collect()
 }
 
-/// The process of a note, if it is the same one, with its group and what it started. While it is there, its group cannot be
-/// another's.
+/// The process of a note, if it is the same one, with its group and what it started.
 fn noted(table: &Table, record: &Record, ours: &BTreeSet<i32>) -> Vec<i32> {
     let Some(here) = Here::now() else { return Vec::new() };
     let Some(entry) = table.get(record.seen.pid).filter(|entry| record.is(here, entry)) else {
         return Vec::new();
     };
-    // Groups count only where they are the process's own, as they are when we start one.
-    let session = (entry.group == entry.seen.pid).then_some(record.session);
-    let groups =
-        table.iter().filter(|other| ours.contains(&other.seen.pid)).map(|other| other.group).collect();
-    let outside = Outside { pids: ours.clone(), groups, session };
+    let outside = Outside { pids: ours.clone(), session: Some(record.session) };
     table.family([entry.seen.pid], &outside).iter().map(|entry| entry.seen.pid).collect()
 }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Mark,
-    log::beside,
+    log::{beside, create},
     tree::{Entry, Seen},
 };
 
@@ -67,7 +67,7 @@ impl Record {
     }
 
     pub fn write(&self, log: &Path) -> io::Result<()> {
-        File::create(Record::path(log))?.write_all(&serde_json::to_vec(self)?)
+        create(&Record::path(log))?.write_all(&serde_json::to_vec(self)?)
     }
 
     fn read(path: &Path) -> Option<Record> {

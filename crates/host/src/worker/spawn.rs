@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::{
-    How, NotFound,
+    How, NotFound, Refused,
     children::{self, Listed},
     outcome::refusal,
     output::Stream,
@@ -42,6 +42,9 @@ pub struct Spawned {
 }
 
 pub fn spawn(task: &Task) -> Result<Spawned, How> {
+    if children::unseen() {
+        return Err(How::CannotStart(Refused::Unseen));
+    }
     let program = resolve(task)?;
     let refused = |error: io::Error| refusal(&error, &program, &task.directory);
     let (outputs, stdout, stderr) = pipes(task.stdout.is_some()).map_err(refused)?;

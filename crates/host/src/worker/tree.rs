@@ -102,10 +102,8 @@ pub struct Table(BTreeMap<i32, Entry>);
 pub struct Outside {
     /// Not these, and nothing through them.
     pub pids: BTreeSet<i32>,
-    /// These groups were there before the family.
-    pub groups: BTreeSet<i32>,
     /// The session the family was born in. Any other session one of it is in was made by one of it. Without it,
-    /// only links from parent to child count.
+    /// sessions do not count.
     pub session: Option<i32>,
 }
 
@@ -154,7 +152,8 @@ impl Table {
         line
     }
 
-    /// The roots, what they started, and what shares a group or a session that one of these made.
+    /// The roots, what they started, what is in a group that one of these leads, and in a session that one of them
+    /// made.
     pub fn family(&self, roots: impl IntoIterator<Item = i32>, outside: &Outside) -> Vec<&Entry> {
         let links = Links::of(self);
         let mut found = BTreeSet::new();
@@ -165,11 +164,8 @@ impl Table {
                 continue;
             }
             next.extend(links.children.get(&pid).into_iter().flatten());
-            let Some(home) = outside.session else { continue };
-            if !outside.groups.contains(&entry.group) {
-                next.extend(links.groups.get(&entry.group).into_iter().flatten());
-            }
-            if entry.session != home {
+            next.extend(links.groups.get(&pid).into_iter().flatten());
+            if outside.session.is_some_and(|home| home != entry.session) {
                 next.extend(links.sessions.get(&entry.session).into_iter().flatten());
             }
         }
@@ -269,12 +265,13 @@ mod tests {
             entry(21, 20, 21, 21),
             entry(22, 10, 21, 21),
             entry(23, 10, 20, 5),
+            entry(24, 10, 24, 21),
             entry(30, 10, 30, 5),
             entry(31, 30, 30, 5),
         ]);
-        let outside = Outside { pids: [10, 30].into(), groups: [10, 30].into(), session: Some(5) };
-        assert_eq!(family(&table, 20, &outside), [20, 21, 22, 23]);
-        assert_eq!(family(&table, 20, &Outside { session: None, ..outside }), [20, 21]);
+        let outside = Outside { pids: [10, 30].into(), session: Some(5) };
+        assert_eq!(family(&table, 20, &outside), [20, 21, 22, 23, 24]);
+        assert_eq!(family(&table, 20, &Outside { session: None, ..outside }), [20, 21, 22, 23]);
     }
 
     #[test]
@@ -285,7 +282,7 @@ mod tests {
             entry(40, 20, 20, 5),
             entry(41, 40, 41, 5),
         ]);
-        let outside = Outside { pids: [40].into(), groups: [10].into(), session: Some(5) };
+        let outside = Outside { pids: [40].into(), session: Some(5) };
         assert_eq!(family(&table, 20, &outside), [20]);
     }
 

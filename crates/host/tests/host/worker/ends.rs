@@ -228,3 +228,15 @@ fn running_out_of_descriptors_fails_the_attempt_only() {
     assert_eq!(log, "Exited(0) CannotStart(Files) CannotStart(Files) Exited(0)");
     assert!(ended.took < Millis(u64::try_from(LONG.as_millis()).expect("a time")));
 }
+
+/// An engine that was started with SIGCHLD ignored would not be told how its children end. It says so, and starts none.
+#[test]
+fn nothing_is_started_whose_end_could_not_be_seen() {
+    let place = Place::new();
+    let output = std::process::Command::new("env")
+        .args(["--ignore-signal=CHLD", super::MISBEHAVE, "attempt", &place.name(""), "0", "/bin/true"])
+        .output()
+        .expect("env (of coreutils)");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text, "CannotStart(Unseen)", "{}", String::from_utf8_lossy(&output.stderr));
+}
