@@ -4,6 +4,8 @@
 
 use std::{fs, path::PathBuf, sync::OnceLock};
 
+use super::tree::slurp;
+
 /// The counter of our own part of the machine, where there is one.
 fn own() -> Option<&'static PathBuf> {
     static OWN: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -16,14 +18,17 @@ fn own() -> Option<&'static PathBuf> {
     OWN.get_or_init(find).as_ref()
 }
 
-fn count(text: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+fn count(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text)
+        .ok()?
+        .lines()
+        .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
 /// How many processes were killed for their memory up to now.
 pub fn kills() -> u64 {
-    let own = own().and_then(|file| count(&fs::read_to_string(file).ok()?));
-    own.or_else(|| count(&fs::read_to_string("/proc/vmstat").ok()?)).unwrap_or(0)
+    let own = own().and_then(|file| count(&slurp(file, 1024)?));
+    own.or_else(|| count(&slurp("/proc/vmstat", 16 * 1024)?)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -32,9 +37,9 @@ mod tests {
 
     #[test]
     fn the_counter_is_read_from_both_kinds_of_file() {
-        assert_eq!(count("low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\noom_group_kill 0\n"), Some(2));
-        assert_eq!(count("nr_free_pages 12\noom_kill 41\n"), Some(41));
-        assert_eq!(count("oom_kill x\n"), None);
-        assert_eq!(count(""), None);
+        assert_eq!(count(b"low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\noom_group_kill 0\n"), Some(2));
+        assert_eq!(count(b"nr_free_pages 12\noom_kill 41\n"), Some(41));
+        assert_eq!(count(b"oom_kill x\n"), None);
+        assert_eq!(count(b""), None);
     }
 }

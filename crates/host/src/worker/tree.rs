@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::Read,
+    path::Path,
 };
 
 use serde::{Deserialize, Serialize};
@@ -54,22 +55,22 @@ pub fn parse(line: &[u8]) -> Option<Entry> {
     })
 }
 
-/// A small file, in as few calls as can be.
-fn slurp(path: &str) -> Option<Vec<u8>> {
+/// A file of the system, in as few calls as can be if it is no longer than expected.
+pub fn slurp(path: impl AsRef<Path>, expected: usize) -> Option<Vec<u8>> {
     let mut file = File::open(path).ok()?;
-    let mut bytes = Vec::with_capacity(1024);
+    let mut bytes = Vec::with_capacity(expected);
     file.read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
 /// One process, if it exists now.
 pub fn read(pid: i32) -> Option<Entry> {
-    parse(&slurp(&format!("/proc/{pid}/stat"))?)
+    parse(&slurp(format!("/proc/{pid}/stat"), 1024)?)
 }
 
 /// What the environment of a process held when its program began, if we may see it.
 pub fn environment(pid: i32) -> Option<Vec<u8>> {
-    slurp(&format!("/proc/{pid}/environ"))
+    slurp(format!("/proc/{pid}/environ"), 4096)
 }
 
 /// One variable of such an environment.
@@ -88,7 +89,7 @@ pub fn holds(pid: i32, pipe: u64) -> bool {
 /// The children that were handed to this process because their parents ended, and those its first thread started.
 /// None where the system does not tell.
 pub fn adopted(us: i32) -> Option<Vec<i32>> {
-    let list = slurp(&format!("/proc/{us}/task/{us}/children"))?;
+    let list = slurp(format!("/proc/{us}/task/{us}/children"), 1024)?;
     let list = String::from_utf8(list).ok()?;
     Some(list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use skein_core::time::Millis;
 use skein_host::worker::{How, Which};
 
@@ -136,6 +137,22 @@ fn a_daemon_lives_while_its_attempt_does() {
     // Also when it cannot be told whose it is.
     let place = Place::new();
     alone(&["two", &place.name("")]);
+}
+
+/// An engine that is itself a worker is killed: what it started is found by the mark it handed on.
+#[test]
+fn the_workers_of_a_worker_are_its_own() {
+    let (outer, inner) = (Place::new(), Place::new());
+    let engine = ["engine", &inner.name(""), &inner.name("log"), MISBEHAVE, "wait", &inner.name("signed")];
+    let started = begin(outer.misbehave(&engine));
+    let worker = signed(&inner.path("signed"));
+    let engine = Pid::from_raw(signed(&inner.path("engine"))).expect("a number");
+    kill_process(engine, Signal::KILL).expect("it is there");
+    let ended = started.end();
+    assert!(matches!(ended.how, How::Signal { signal: 9, .. }), "{ended:?}");
+    assert_eq!(ended.leaked.iter().map(|leaked| leaked.pid).collect::<Vec<_>>(), [worker]);
+    assert!(gone(worker));
+    outer.assert_clean();
 }
 
 /// The pipe is held open by what was left: reading it to its end would take for ever.

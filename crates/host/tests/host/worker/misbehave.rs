@@ -165,6 +165,7 @@ fn daemon(keep: &str, then: &str, file: &str) {
     }
 }
 
+#[expect(clippy::zombie_processes, reason = "to be left is what the daemon is for")]
 fn leave(keep: &str, file: &str) {
     setsid().expect("a session of our own");
     let mut last = ourselves();
@@ -182,6 +183,7 @@ fn become_wiped(file: &str) {
 }
 
 /// Runs from process to process, each in a session of its own and without a past.
+#[expect(clippy::zombie_processes, reason = "nobody is to wait for the next one")]
 fn hop(left: usize, file: &str) {
     let _ = setsid();
     if left == 0 {
@@ -197,7 +199,7 @@ fn bomb(depth: usize) {
     if depth > 0 {
         let next = (depth - 1).to_string();
         for _ in 0..2 {
-            if depth % 2 == 0 {
+            if depth.is_multiple_of(2) {
                 let _ = setsid();
             }
             let _ = quiet(ourselves().args(["bomb", &next])).spawn();
