@@ -158,3 +158,51 @@ impl Ending {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// C3, for real: the number is right, the start is not.
+    #[test]
+    fn a_number_that_belongs_to_another_now_is_not_signalled() {
+        let mut innocent = Command::new("sleep").arg("1000").spawn().expect("a process");
+        let mut entry = tree::read(innocent.id().cast_signed()).expect("it is there");
+        entry.seen.start += 1;
+        let mut looks = 0;
+        let mut find = || {
+            looks += 1;
+            if looks < 4 { vec![entry.clone()] } else { Vec::new() }
+        };
+        let mut ending = Ending::new(None, Duration::ZERO, Instant::now());
+        while ending.step(ending.wake(), &mut find).is_none() {}
+        assert!(looks >= 4);
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", innocent.id())).expect("it is there");
+        assert!(!state.contains(") T "), "it was not even stopped");
+        assert!(innocent.try_wait().expect("it is ours").is_none());
+        innocent.kill().expect("it is there");
+        innocent.wait().expect("it ended");
+    }
+
+    #[test]
+    fn what_never_ends_is_given_up_and_named() {
+        let ghost =
+            tree::parse(b"1 (ghost) D 0 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 1 0 99999999999 0").expect("a line");
+        let began = Instant::now();
+        let mut ending = Ending::new(None, Duration::from_secs(5), began);
+        let mut find = || vec![ghost.clone()];
+        let mut now = began;
+        let left = loop {
+            if let Some(left) = ending.step(now, &mut find) {
+                break left;
+            }
+            assert!(ending.wake() > now, "it does not spin");
+            now = ending.wake();
+        };
+        assert_eq!(left, [ghost.clone()]);
+        assert!(now - began >= Duration::from_secs(5) + GIVE_UP);
+        assert!(now - began <= Duration::from_secs(6) + GIVE_UP);
+    }
+}

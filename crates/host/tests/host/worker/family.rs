@@ -31,6 +31,21 @@ fn one_that_does_not_listen_is_killed_after_its_grace() {
     place.assert_clean();
 }
 
+/// Many programs take a second request for impatience, and do not tidy up.
+#[test]
+fn each_process_is_asked_once() {
+    let place = Place::new();
+    let mut task = place.sh("trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done");
+    task.grace = Millis(700);
+    let started = begin(task);
+    until("it is ready", || place.path("log").exists() && place.log().starts_with(b"ready"));
+    started.handle.stop();
+    assert_eq!(started.end().how, How::Stopped);
+    // The shell may also say what happened to the `sleep` it waited for.
+    assert_eq!(String::from_utf8(place.log()).expect("text").matches("asked").count(), 1);
+    place.assert_clean();
+}
+
 #[test]
 fn killing_does_not_wait_for_the_grace() {
     let place = Place::new();
