@@ -115,8 +115,8 @@ impl Log {
             return Ok(());
         }
         if self.ring.is_none() {
-            self.ring =
-                Some(Ring { file: create(&beside(&self.path, RING))?, size: self.keep.tail, through: 0 });
+            let file = create(&beside(&self.path, RING))?;
+            self.ring = Some(Ring { file, head: self.in_head, size: self.keep.tail, through: 0 });
         }
         self.ring.as_mut().map_or(Ok(()), |ring| ring.write(bytes))
     }
@@ -156,16 +156,19 @@ fn close(log: &mut File, problem: &str) {
     }
 }
 
-/// The last bytes of a stream, in a file that does not grow beyond them. Behind them it says how many there were.
+/// The last bytes of a stream, in a file that does not grow beyond them. Behind them it says how many there were, and how
+/// many are in the log already.
 #[derive(Debug)]
 struct Ring {
     file: File,
+    head: u64,
     size: u64,
     /// All that went through.
     through: u64,
 }
 
 /// What the count is mixed with, so that a file that is no ring is not taken for one.
+const STATE: usize = 32;
 const SEAL: u64 = 0x736b_6569_6e2d_7265;
 
 impl Ring {
@@ -183,10 +186,9 @@ impl Ring {
             self.through += first.len() as u64;
             bytes = rest;
         }
-        let mut state = [0; 24];
-        for (slot, value) in
-            state.chunks_mut(8).zip([self.size, self.through, self.size ^ self.through ^ SEAL])
-        {
+        let seal = self.head ^ self.size ^ self.through ^ SEAL;
+        let mut state = [0; STATE];
+        for (slot, value) in state.chunks_mut(8).zip([self.head, self.size, self.through, seal]) {
             slot.copy_from_slice(&value.to_le_bytes());
         }
         self.file.write_all_at(&state, self.size)
@@ -200,18 +202,19 @@ impl Ring {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut state = [0; 24];
-        if file.seek(SeekFrom::End(-24)).and_then(|_| file.read_exact(&mut state)).is_err() {
+        let mut state = [0; STATE];
+        if file.seek(SeekFrom::End(-(STATE as i64))).and_then(|_| file.read_exact(&mut state)).is_err() {
             return Ok(None);
         }
         let word = |n: usize| state[n * 8..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        let (size, through, seal) = (word(0), word(1), word(2));
-        let sound = size > 0 && size ^ through ^ SEAL == seal;
-        Ok(sound.then_some(Ring { file, size, through }))
+        let (head, size, through, seal) = (word(0), word(1), word(2), word(3));
+        let sound = size > 0 && head ^ size ^ through ^ SEAL == seal;
+        Ok(sound.then_some(Ring { file, head, size, through }))
     }
 
-    /// Appends what is in the ring, in order, and before it how much is not.
+    /// Appends what is in the ring, in order, and before it how much is not. It may have been begun before.
     fn join(mut self, log: &mut File) -> io::Result<()> {
+        log.set_len(self.head)?;
         log.seek(SeekFrom::End(0))?;
         if let Some(cut @ 1..) = self.through.checked_sub(self.size) {
             write!(log, "\n[skein: {cut} bytes were cut here]\n")?;
@@ -286,6 +289,11 @@ mod tests {
             let mut log = Log::create(&path, SMALL);
             all.chunks(7).for_each(|piece| log.write(piece));
             drop(log);
+            if length > 10 {
+                // It died while it put the log together.
+                let mut half = OpenOptions::new().append(true).open(&path).expect("the log");
+                half.write_all(b"half of the end").expect("it can be written");
+            }
             for _ in 0..2 {
                 mend(&path).expect("it can be mended");
                 assert_eq!(fs::read(&path).expect("the log"), wanted(&all), "{length}");
@@ -298,7 +306,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("log");
         fs::write(&path, "all of it").expect("a log");
-        for junk in [&b""[..], b"short", &[0; 24], &[0xff; 100]] {
+        for junk in [&b""[..], b"short", &[0; 32], &[0xff; 100]] {
             fs::write(beside(&path, RING), junk).expect("junk");
             mend(&path).expect("it can be mended");
             assert_eq!(fs::read(&path).expect("the log"), b"all of it");
