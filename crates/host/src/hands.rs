@@ -12,7 +12,10 @@ use skein_core::{
     view::Names,
 };
 
-use crate::host::{Key, Said};
+use crate::{
+    host::{Key, Said},
+    workspace::Ledger,
+};
 
 /// A run as those who work for it see it.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +26,7 @@ pub struct Running<'a> {
     /// What the host noted when it was begun.
     pub about: &'a serde_json::Value,
     pub names: &'a Names,
+    pub ledger: &'a Ledger,
 }
 
 /// Does the work. Called by the loop, so nothing here may take long: what does is handed to a thread.

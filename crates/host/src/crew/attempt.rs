@@ -19,7 +19,10 @@ use super::{
 };
 use crate::{
     worker::{Ended, How, Mark, Task, Work},
-    workspace::{ArtifactLimits, AttemptDir, Grants, Root, RunDir, root::PathError},
+    workspace::{
+        ArtifactError, ArtifactLimits, AttemptDir, Context, Grants, Root, RunDir, find_step,
+        root::{Identity, PathError},
+    },
 };
 
 /// So much of what an agent printed is searched for a decision.
@@ -31,6 +34,8 @@ pub(super) struct Laid {
     run: RunDir,
     files: AttemptDir,
     folder: Root,
+    /// The folders that are no part of what it gives.
+    without: Vec<Identity>,
     speaks: Speaks,
     check: Option<String>,
 }
@@ -40,19 +45,21 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     let command = Command::of(&job).map_err(never)?;
     let about = &job.about;
     let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
-    let folder =
-        grants.and_then(|grants| grants.folder(job.isolation.workspace.as_deref())).map_err(never)?;
+    let grants = grants.map_err(never)?;
+    let folder = grants.folder(job.isolation.workspace.as_deref()).map_err(never)?;
     let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
     let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
     files.root().replace("inputs.json", &inputs).map_err(wrong)?;
+    let context = tell_context(shared, &run, &grants, &job)?;
     take_in(&run, &folder, &job)?;
     let check = (job.attempt.role == Role::Check).then(nonce);
     if check.is_some() {
         // What an earlier check decided, or the worker wrote in its place, is not this one's.
         remove_decision(&folder, &job)?;
     }
-    let environment = environment::of(&job, &files, None, check.as_deref(), &shared.secrets)
+    let place = context.as_ref().map(|context| context.root().path());
+    let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
     let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
     let mut task = Task::new(command.program, folder.path(), log_of(&files), mark);
@@ -63,7 +70,9 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     (task.limit, task.idle, task.start) = (job.limit, job.idle, job.start);
     task.filter = shared.filter();
     task.tell = shared.tell(&job);
-    Ok((task, Laid { job, run, files, folder, speaks: command.speaks, check }))
+    let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
+    let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
+    Ok((task, Laid { job, run, files, folder, without, speaks: command.speaks, check }))
 }
 
 /// Where both streams of an attempt are kept for people to read.
@@ -73,21 +82,35 @@ pub(super) fn log_of(files: &AttemptDir) -> std::path::PathBuf {
 
 /// Puts the artifacts of others into the workspace.
 fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
-    for (take, giver) in &job.takes {
-        let kept = match giver {
-            Some((attempt, name)) => {
-                let kept = run.find_kept(*attempt).map_err(never)?;
-                kept.and_then(|kept| kept.artifact(name).cloned()).map(|artifact| (*attempt, artifact))
-            }
-            None => None,
-        };
-        let from = kept.as_ref().map(|(attempt, artifact)| (*attempt, artifact));
-        run.put(from, folder, &take.name).map_err(|error| match error.is_no_space() {
-            true => failed(ErrorClass::Transient, error.to_string()),
-            false => never(error),
-        })?;
+    let Some(snapshot) = &job.snapshot else { return Ok(()) };
+    let story = snapshot.story(run);
+    for take in &job.takes {
+        let at = find_step(&snapshot.plan, &snapshot.state, job.attempt.at.0, &take.from);
+        let source = at.map(|at| story.source(at, &take.artifact)).transpose().map_err(never)?.flatten();
+        let from = source.as_ref().map(|source| (source.attempt, &source.artifact));
+        run.put(from, folder, &take.name).map_err(unkept)?;
     }
     Ok(())
+}
+
+/// Brings the context folder up to date with what has been done so far.
+fn tell_context(
+    shared: &Shared,
+    run: &RunDir,
+    grants: &Grants,
+    job: &Job,
+) -> Result<Option<Context>, AttemptEnd> {
+    let (Some(snapshot), Some(directory)) = (&job.snapshot, &job.context) else { return Ok(None) };
+    let workspace = grants.folder(None).map_err(never)?;
+    shared.tell_context(&workspace, directory, &job.run, &snapshot.story(run)).map(Some).map_err(unkept)
+}
+
+/// Space may come back; nothing else that is wrong with files mends itself.
+fn unkept(error: ArtifactError) -> AttemptEnd {
+    match error.is_no_space() {
+        true => failed(ErrorClass::Transient, error.to_string()),
+        false => never(error),
+    }
 }
 
 fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
@@ -140,14 +163,9 @@ impl Laid {
     }
 
     fn keep(&self) -> Result<(), AttemptEnd> {
-        let own = Root::open(self.run.path()).and_then(|root| root.identity()).map_err(wrong)?;
-        let used = self.run.kept_bytes().map_err(never)?;
-        let limits = ArtifactLimits::after(used);
-        let kept = self.run.keep(self.job.attempt, &self.folder, &self.job.gives, &[own], limits);
-        kept.map(drop).map_err(|error| match error.is_no_space() {
-            true => failed(ErrorClass::Transient, error.to_string()),
-            false => failed(ErrorClass::NonRetryable, error.to_string()),
-        })
+        let limits = ArtifactLimits::after(self.run.kept_bytes().map_err(never)?);
+        let kept = self.run.keep(self.job.attempt, &self.folder, &self.job.gives, &self.without, limits);
+        kept.map(drop).map_err(unkept)
     }
 
     /// What the worker gave, if it ended well.

@@ -35,7 +35,7 @@ use crate::{
     redact::{Redactor, TooManySecrets},
     secret::Secrets,
     worker::{self, Ended, Filter, Handle, NewFilter, Record, StateMark, Task, Tell},
-    workspace::{Root, RunDir, root::PathError},
+    workspace::{ArtifactError, Context, Root, RunDir, Story, root::PathError},
 };
 
 /// How long what an earlier life left may take to end.
@@ -65,6 +65,8 @@ struct Shared {
     redactor: Redactor,
     lines: Option<TellLine>,
     live: Mutex<BTreeMap<(RunId, AttemptId), Live>>,
+    /// Held by who writes a context folder.
+    telling: Mutex<()>,
 }
 
 /// An attempt that has begun.
@@ -87,14 +89,31 @@ impl Crew {
     pub fn new(state: &Path, secrets: Secrets, lines: Option<TellLine>) -> Result<Crew, CrewError> {
         let redactor = Redactor::new(secrets.all())?;
         let (root, mark) = (Root::open(state)?, StateMark::of(state)?);
-        let live = Mutex::default();
-        Ok(Crew { shared: Arc::new(Shared { state: root, mark, secrets, redactor, lines, live }) })
+        let (live, telling) = (Mutex::default(), Mutex::default());
+        Ok(Crew { shared: Arc::new(Shared { state: root, mark, secrets, redactor, lines, live, telling }) })
     }
 }
 
 impl Shared {
     fn live(&self) -> MutexGuard<'_, BTreeMap<(RunId, AttemptId), Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the context folder of a run. What an earlier run left there goes first.
+    fn tell_context(
+        &self,
+        workspace: &Root,
+        directory: &str,
+        run: &RunId,
+        story: &Story<'_>,
+    ) -> Result<Context, ArtifactError> {
+        let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let context = Context::open(workspace, directory)?;
+        if context.holder()?.is_some_and(|holder| holder.id != run.as_str()) {
+            context.clear()?;
+        }
+        context.write(story)?;
+        Ok(context)
     }
 
     fn filter(&self) -> Option<NewFilter> {

@@ -13,7 +13,10 @@ use super::{
     owned::{Owned, head},
     turn::Loop,
 };
-use crate::store::{Claim, NewRun, StoreError};
+use crate::{
+    store::{Claim, NewRun, StoreError},
+    workspace::Ledger,
+};
 
 impl Loop {
     pub(super) fn begin(&mut self, begin: Vec<Begin>) -> Result<(), StoreError> {
@@ -22,7 +25,7 @@ impl Loop {
         let new: Vec<NewRun> = begin.iter().map(|begin| new_run(begin, &mut frozen)).collect();
         let claims = self.store.create(&new)?;
         for (Begin { plan, start, about }, claim) in begin.into_iter().zip(claims) {
-            let mut owned = Owned::new(claim, Driver::new(plan), Arc::new(about));
+            let mut owned = Owned::new(claim, Driver::new(plan), Ledger::new(), Arc::new(about));
             owned.queue(Input::Start(Box::new(start)), None);
             self.own(owned);
         }
@@ -64,18 +67,19 @@ impl Loop {
         let run = &claim.run;
         let row = self.store.run(run)?.ok_or_else(|| StoreError::Unknown(run.clone()))?;
         let definition = definition(&self.store.definition(row.definition)?)?;
-        let plan: Plan = Plan { parameters: Arc::default(), hash: definition.hash, definition };
+        let plan: Plan = Plan { parameters: Arc::default(), hash: definition.hash(), definition };
         let mut driver = Driver::new(plan);
-        let mut broken = None;
+        let (mut broken, mut ledger) = (None, Ledger::new());
         self.store.read(run, 0, &mut |batch| {
             broken = driver.recall(&batch).err();
+            batch.records.iter().for_each(|record| ledger.feed(record));
             broken.is_none()
         })?;
         if let Some(error) = broken {
             return Err(StoreError::Damaged(format!("the journal of `{run}` cannot be read: {error}")));
         }
         driver.recalled();
-        Ok(Owned::new(claim.clone(), driver, Arc::new(row.about)))
+        Ok(Owned::new(claim.clone(), driver, ledger, Arc::new(row.about)))
     }
 }
 
@@ -84,8 +88,8 @@ fn new_run(begin: &Begin, frozen: &mut BTreeMap<Hash, Arc<[u8]>>) -> NewRun {
     let write = || serde_json::to_vec(&definition.frozen()).expect("a definition serialises to JSON").into();
     NewRun {
         run: begin.start.run.clone(),
-        definition: definition.hash,
-        frozen: frozen.entry(definition.hash).or_insert_with(write).clone(),
+        definition: definition.hash(),
+        frozen: frozen.entry(definition.hash()).or_insert_with(write).clone(),
         about: begin.about.clone(),
         head: head(&begin.plan, &RunState::new()),
     }

@@ -20,6 +20,7 @@ use super::Answer;
 use crate::{
     hands::Running,
     store::{Append, Claim, Head, LetterId, OpenRow},
+    workspace::Ledger,
 };
 
 /// Who waits for an answer.
@@ -36,6 +37,8 @@ pub(super) struct Owned {
     pub about: Arc<serde_json::Value>,
     /// The paths of its steps, kept up with its instances.
     names: Names,
+    /// What the journal tells beyond the state.
+    ledger: Ledger,
     queue: Vec<(Token, Input)>,
     asked: BTreeMap<Token, Asker>,
     tokens: u64,
@@ -53,7 +56,7 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    pub fn new(claim: Claim, driver: Driver, about: Arc<serde_json::Value>) -> Owned {
+    pub fn new(claim: Claim, driver: Driver, ledger: Ledger, about: Arc<serde_json::Value>) -> Owned {
         let names = Names::of(&driver.plan().definition, driver.state());
         let numbered = (0..).map(Opening).zip(&driver.state().openings);
         let open = numbered.filter(|(_, opening)| !opening.closed).map(|(number, _)| number).collect();
@@ -62,6 +65,7 @@ impl Owned {
             driver,
             about,
             names,
+            ledger,
             queue: Vec::new(),
             asked: BTreeMap::new(),
             tokens: 0,
@@ -85,6 +89,7 @@ impl Owned {
             state: self.driver.state(),
             about: &self.about,
             names: &self.names,
+            ledger: &self.ledger,
         }
     }
 
@@ -116,8 +121,9 @@ impl Owned {
             self.driver.push(token, Stimulus { at: now, grant, input });
         }
         let batch = self.driver.poll_append()?;
-        for Record { event, .. } in &batch.records {
-            if let Event::InstanceStarted { parent, part, .. } = event {
+        for record in &batch.records {
+            self.ledger.feed(record);
+            if let Event::InstanceStarted { parent, part, .. } = &record.event {
                 self.names.begin(*parent, *part);
             }
         }

@@ -21,7 +21,7 @@ impl Rows {
     pub(super) fn take(&mut self, plan: &Plan, batch: &Batch) -> Result<(), JournalError> {
         batch.check(self.events, self.chain)?;
         let begins = match batch.records.first().map(|record| &record.event) {
-            Some(Event::RunStarted { definition, .. }) => *definition == plan.definition.hash,
+            Some(Event::RunStarted { definition, .. }) => *definition == plan.definition.hash(),
             Some(Event::Quarantined { .. }) => true,
             _ => false,
         };
