@@ -185,7 +185,8 @@ impl Teller<'_> {
         let opening = view::opening(self.state, self.names, opening)?;
         let why = view::step(self.plan, self.state, self.names, opening.at).why;
         let text = why.map_or(String::new(), |why| why.text);
-        let line = Line { path: opening.step.clone(), text, ..Line::new(Tone::Asks, "waiting") };
+        let word = if opening.escalated { "escalated" } else { "waiting" };
+        let line = Line { path: opening.step.clone(), text, ..Line::new(Tone::Asks, word) };
         let mut shown = line.shown(self.paint);
         let message = clean(&opening.message);
         if opening.kind == WaitsFor::Gate && !message.is_empty() {

@@ -4,7 +4,7 @@ use serde_json::json;
 use skein_core::{
     engine::{AttemptEnd, Decision, Driver, Finding, Input, Publication, Report, Role},
     expr::aip15,
-    ir::{ErrorClass, HoldReason, RunRetry, Then, Verdict},
+    ir::{Approver, ErrorClass, GateTimeout, HoldReason, Kind, RunRetry, Then, Verdict},
     time::Millis,
 };
 
@@ -42,6 +42,8 @@ pub const CASES: &[Case] = &[
     ("kept-signal", kept_signal),
     ("rejected", rejected),
     ("retried-run", retried_run),
+    ("escalated", escalated),
+    ("composite-retry", composite_retry),
 ];
 
 pub fn chain() -> Trial {
@@ -262,5 +264,35 @@ fn retried_run() -> Trial {
     let mut trial = Trial::new(scope);
     trial.fail("a");
     trial.say(Input::Published { item: Publication::Retry, failed: Some("the disk is full".into()) });
+    trial
+}
+
+fn escalated() -> Trial {
+    let mut step = gate("agree", "Ship it?");
+    if let Kind::Gate(gate) = &mut step.kind {
+        gate.on_timeout = GateTimeout::Escalate { to: vec![Approver::User("bob".into())] };
+    }
+    let mut trial = Trial::new(route(vec![step]));
+    trial.wake();
+    trial
+}
+
+/// What a failed try at a composite completed is undone before the next.
+fn composite_retry() -> Trial {
+    let all = each("all", json!([1]), vec![undoable("book"), work("mail")]);
+    let mut trial = Trial::new(route(vec![retried(all, 2)]));
+    trial.ok("all[0]/book").fail("all[0]/mail");
+    while trial.driver.state().end.is_none() {
+        match trial.driver.state().in_flight().first().copied() {
+            Some(attempt) => {
+                let end = AttemptEnd::Succeeded { output: Default::default() };
+                trial.say(Input::Finished { attempt, report: Report { end, cost: Default::default() } });
+            }
+            None => {
+                trial.wake();
+            }
+        }
+    }
+    trial.publish();
     trial
 }

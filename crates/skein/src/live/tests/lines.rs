@@ -1,5 +1,7 @@
 //! What a pipe is given: plain lines, each once.
 
+use std::{fs, path::Path};
+
 use skein_core::{
     engine::{Batch, Event, JournalError, Record},
     plan::Hash,
@@ -19,6 +21,16 @@ fn every_case_reads_well_in_a_pipe() {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{name} has something to obey: {text:?}");
         assert!(text.lines().all(|line| line.trim_end() == line), "{name} has blanks at an end: {text}");
         same(&format!("{name}-plain"), &text);
+    }
+}
+
+/// A snapshot without its case shows what nothing checks.
+#[test]
+fn every_snapshot_has_its_case() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/live/tests/snapshots");
+    for snap in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()) {
+        let Some(name) = snap.to_str().unwrap().strip_suffix("-plain.snap") else { continue };
+        assert!(CASES.iter().any(|(case, _)| *case == name), "{name} has no case");
     }
 }
 
