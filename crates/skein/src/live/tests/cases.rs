@@ -4,7 +4,9 @@ use serde_json::json;
 use skein_core::{
     engine::{AttemptEnd, Decision, Driver, Finding, Input, Publication, Report, Role},
     expr::aip15,
-    ir::{Approver, ErrorClass, GateTimeout, HoldReason, Kind, RunRetry, Then, Verdict},
+    ir::{
+        Approver, Effect, ErrorClass, GateTimeout, HoldReason, Kind, RunRetry, Scope, Shape, Then, Verdict,
+    },
     time::Millis,
 };
 
@@ -44,6 +46,7 @@ pub const CASES: &[Case] = &[
     ("retried-run", retried_run),
     ("escalated", escalated),
     ("composite-retry", composite_retry),
+    ("second-visit", second_visit),
 ];
 
 pub fn chain() -> Trial {
@@ -294,5 +297,19 @@ fn composite_retry() -> Trial {
         }
     }
     trial.publish();
+    trial
+}
+
+/// It fails, and when the cursor comes back nothing is tried: the log of the first visit is not why.
+fn second_visit() -> Trial {
+    let mut step = work("try");
+    step.policy.effects.failed = Effect::CONTINUE;
+    let steps = vec![step, branch("again", "done", "try"), work("done")];
+    let mut trial = Trial::new(Scope::new(Shape::Routed { start: None, cycles: true }, steps));
+    trial.grant = 0;
+    trial.fail("try");
+    let (step, message) = (trial.at("try"), "no more".into());
+    trial.say(Input::Hold { step, reason: HoldReason::Governance, until: None, message });
+    trial.decide(0, Decision::Reject).publish();
     trial
 }

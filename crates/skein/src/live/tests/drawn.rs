@@ -1,12 +1,12 @@
 //! What a terminal shows: while the run goes on, after it was made smaller, and that nothing drawn stays.
 
-use skein_core::time::Millis;
+use skein_core::{engine::Decision, time::Millis};
 
 use super::{
     cases::{self, CASES},
     terminal::Terminal,
     trial::{
-        Trial, after, checked, graph, options, piped, retried, route, same, undoable,
+        Trial, after, checked, gate, graph, options, piped, retried, route, same, undoable,
         undoing as undoing_step, work,
     },
 };
@@ -160,6 +160,24 @@ fn what_waits_stops_or_is_undone_is_drawn_too() {
         text += &format!("{}\n", terminal.text());
     }
     same("drawn", &text);
+}
+
+#[test]
+fn a_gate_that_was_answered_is_not_drawn() {
+    let gates: Vec<String> = (0..5).map(|i| format!("gate-{i}")).collect();
+    let mut trial = Trial::new(graph(gates.iter().map(|name| gate(name, "?")).collect()));
+    [0, 2, 3].iter().for_each(|opening| {
+        trial.decide(*opening, Decision::Approve);
+    });
+    let terminal = Terminal::new(80, 24);
+    let mut live = Live::new(trial.plan(), terminal.clone(), options(false));
+    trial.rows.iter().for_each(|row| live.row(row).unwrap());
+    live.tick(trial.now).unwrap();
+    let text = terminal.text();
+    let drawn: Vec<&str> = text.lines().rev().take(4).collect();
+    assert!(drawn[0].ends_with("3/5 steps, 2 waiting"), "{text}");
+    assert!(drawn[1].ends_with("gate-4: ?") && drawn[2].ends_with("gate-1: ?"), "{text}");
+    assert!(drawn[3].ends_with("succeeded [   3.000s] gate-3"), "{text}");
 }
 
 /// A terminal that is gone.
