@@ -48,7 +48,7 @@ fn a_store_can_be_dropped_by_its_own_threads() {
     ended.recv_timeout(LONG).unwrap();
 
     let store = Arc::new(Sqlite::open(dir.path()).unwrap());
-    store.claim(&id("r")).unwrap();
+    store.claim(&[id("r")]).unwrap().remove(0).unwrap();
     let (last, waiting) = (Arc::clone(&store), Arc::downgrade(&store));
     let holder = std::sync::Mutex::new(Some(last));
     store.watch(Arc::new(move |_| {

@@ -114,7 +114,7 @@ fn the_log_begins_anew_though_someone_writes_all_the_time() {
                 for n in 0..25_u8 {
                     let frozen: Arc<[u8]> = vec![n; 1 << 20].into();
                     let (run, definition) = (format!("r{thread}-{n}"), Hash::of(&[thread, n]));
-                    store.create(&NewRun { definition, frozen, ..new_run(&run) }).unwrap();
+                    store.create(&[NewRun { definition, frozen, ..new_run(&run) }]).unwrap();
                 }
             });
         }
