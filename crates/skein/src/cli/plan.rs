@@ -11,6 +11,7 @@ use super::load::{Loaded, invalid, load};
 use crate::{exit::Exit, output::Output, parameters, plan::PlanView};
 
 #[derive(Debug, Args)]
+#[group(skip)]
 pub struct Arguments {
     /// A file, or the name of a workflow of the project.
     pub workflow: String,
