@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use skein_core::{
-    engine::{Driver, Input, RunState},
+    engine::{Driver, Event, Input, RunPhase, RunState},
     ids::RunId,
     plan::{Definition, Hash, Plan},
 };
@@ -14,7 +14,7 @@ use super::{
     turn::Loop,
 };
 use crate::{
-    store::{Claim, NewRun, StoreError},
+    store::{Claim, NewRun, RunRow, Store, StoreError},
     workspace::Ledger,
 };
 
@@ -66,9 +66,7 @@ impl Loop {
     fn recall(&self, claim: &Claim) -> Result<Owned, StoreError> {
         let run = &claim.run;
         let row = self.store.run(run)?.ok_or_else(|| StoreError::Unknown(run.clone()))?;
-        let definition = definition(&self.store.definition(row.definition)?)?;
-        let plan: Plan = Plan { parameters: Arc::default(), hash: definition.hash(), definition };
-        let mut driver = Driver::new(plan);
+        let mut driver = Driver::new(bare(&*self.store, &row)?);
         let (mut broken, mut ledger) = (None, Ledger::new());
         self.store.read(run, 0, &mut |batch| {
             broken = driver.recall(&batch).err();
@@ -78,9 +76,32 @@ impl Loop {
         if let Some(error) = broken {
             return Err(StoreError::Damaged(format!("the journal of `{run}` cannot be read: {error}")));
         }
+        if driver.state().phase == RunPhase::New {
+            let why = "whoever began it died before anything of it was recorded; begin it anew";
+            return Err(StoreError::Damaged(why.to_owned()));
+        }
         driver.recalled();
         Ok(Owned::new(claim.clone(), driver, ledger, Arc::new(row.about)))
     }
+}
+
+/// The plan of a run that is stored, with the parameters that its journal begins with.
+pub fn plan_of(store: &dyn Store, row: &RunRow) -> Result<Plan, StoreError> {
+    let mut plan = bare(store, row)?;
+    store.read(&row.run, 0, &mut |batch| {
+        if let Some(Event::RunStarted { parameters, .. }) = batch.records.first().map(|record| &record.event)
+        {
+            plan.parameters = parameters.clone();
+        }
+        false
+    })?;
+    Ok(plan)
+}
+
+/// The same without its parameters.
+fn bare(store: &dyn Store, row: &RunRow) -> Result<Plan, StoreError> {
+    let definition = definition(&store.definition(row.definition)?)?;
+    Ok(Plan { parameters: Arc::default(), hash: definition.hash(), definition })
 }
 
 fn new_run(begin: &Begin, frozen: &mut BTreeMap<Hash, Arc<[u8]>>) -> NewRun {

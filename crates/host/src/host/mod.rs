@@ -30,6 +30,7 @@ use crate::{
     store::{AppendError, ClaimError, Notice, Store, StoreError},
 };
 
+pub use begin::plan_of;
 pub use letter::Answer;
 
 /// A run that this process owns, for as long as it does.

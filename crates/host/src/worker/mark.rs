@@ -3,8 +3,9 @@
 //! Owns the variable `SKEIN_MARK` and how it is read. Refuses to trust it with more than ending a process: a worker can
 //! forge a mark, and gains nothing but its own end.
 
-use std::{fmt, fs, io, os::unix::fs::MetadataExt, path::Path, str::FromStr};
+use std::{collections::BTreeSet, fmt, fs, io, os::unix::fs::MetadataExt, path::Path, str::FromStr};
 
+use rustix::process::getpid;
 use serde::{Deserialize, Serialize};
 use skein_core::{engine::AttemptId, ids::RunId};
 
@@ -154,6 +155,16 @@ pub fn marks(value: &[u8]) -> Vec<Mark> {
 pub fn carried(pid: i32) -> Vec<Mark> {
     let environment = tree::environment(pid).unwrap_or_default();
     tree::variable(&environment, VARIABLE).map(marks).unwrap_or_default()
+}
+
+/// What this process works for, if it or one above it is a worker of this state directory.
+pub fn worker_above(state: &StateMark) -> Option<Mark> {
+    line().into_iter().flat_map(carried).find(|mark| mark.state == *state)
+}
+
+/// This process and all above it.
+pub(crate) fn line() -> BTreeSet<i32> {
+    tree::Table::now().line(getpid().as_raw_nonzero().get())
 }
 
 #[cfg(test)]

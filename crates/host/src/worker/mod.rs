@@ -27,9 +27,10 @@ mod start;
 mod task;
 mod tree;
 
+pub(crate) use self::mark::line;
 pub use self::{
     log::{Logged, mend},
-    mark::{Mark, MarkError, StateMark, Work},
+    mark::{Mark, MarkError, StateMark, Work, worker_above},
     outcome::{Ended, How, Leaked, Refused, Which},
     program::{NotFound, find},
     reap::{Found, Reaped, leftovers, reap},

@@ -4,6 +4,7 @@
 //! kernel lets it go with the process, however that ends. An owner without files is dead.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, OpenOptions},
     io,
     os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
@@ -74,6 +75,18 @@ impl Owners {
         Ok(self.ids()?.into_iter().filter(|id| self.lives(id)).collect())
     }
 
+    /// Whether one of these processes shares the directory: it has one of the locks open, and not the one that is ours.
+    fn has_one_of(&self, pids: &BTreeSet<i32>, but: &str) -> io::Result<bool> {
+        let place = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+        let others = self.ids()?.into_iter().filter(|id| id != but);
+        let locks: BTreeSet<(u64, u64)> = others.filter_map(|id| place(&self.lock(&id))).collect();
+        let has = |pid: &i32| {
+            let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            open.filter_map(|fd| place(&fd.path())).any(|found| locks.contains(&found))
+        };
+        Ok(pids.iter().any(has))
+    }
+
     /// Removes what dead ones left.
     pub fn sweep(&self) -> io::Result<()> {
         for id in self.ids()?.into_iter().filter(|id| !self.lives(id)) {
@@ -133,6 +146,11 @@ impl Me {
     /// What others write to when they wake this process.
     pub fn pipe(&self) -> &File {
         &self.pipe
+    }
+
+    /// Whether a process above this one shares the directory, too: all that such a one starts are its workers.
+    pub fn is_below_another(&self) -> io::Result<bool> {
+        self.owners.has_one_of(&crate::worker::line(), &self.id)
     }
 
     pub fn wake(&self) {
