@@ -1,4 +1,4 @@
-//! Watching a run that this process owns: what the host tells is shown, until there is nothing more to see.
+//! Watching a run: what is told of it is shown, until there is nothing more to see.
 
 use std::{
     io::{self, IsTerminal, Read, Seek, SeekFrom, Write},
@@ -19,6 +19,7 @@ use skein_core::{
 };
 use skein_host::{
     host::{Told, Watcher},
+    store::Store,
     worker::shown,
 };
 
@@ -57,20 +58,22 @@ pub enum Over {
     Broken(String),
 }
 
-/// Passes on what the host tells of one run.
-pub fn watcher(run: RunId, to: Sender<Note>) -> Watcher {
+/// A note, and the run that it is about; none: all of them.
+pub type Of = (Option<RunId>, Note);
+
+/// Passes on what the host tells.
+pub fn watcher(to: Sender<Of>) -> Watcher {
     Box::new(move |told| {
-        let note = match told {
-            Told::Row { running, batch } if *running.run == run => Note::Row(Arc::clone(batch)),
-            Told::NoSpace { run: of } if *of == run => Note::NoSpace,
-            Told::Closed { run: of } if *of == run => Note::Over(Over::Closed),
-            Told::Lost { run: of } if *of == run => Note::Over(Over::Lost),
-            Told::SetAside { run: of, why } if *of == run => Note::Over(Over::SetAside(why.to_owned())),
-            Told::Broken { why } => Note::Over(Over::Broken(why.to_owned())),
-            _ => return,
+        let (run, note) = match told {
+            Told::Row { running, batch } => (Some(running.run), Note::Row(Arc::clone(batch))),
+            Told::NoSpace { run } => (Some(run), Note::NoSpace),
+            Told::Closed { run } => (Some(run), Note::Over(Over::Closed)),
+            Told::Lost { run } => (Some(run), Note::Over(Over::Lost)),
+            Told::SetAside { run, why } => (Some(run), Note::Over(Over::SetAside(why.to_owned()))),
+            Told::Broken { why } => (None, Note::Over(Over::Broken(why.to_owned()))),
         };
         // Whoever does not watch any more is not told.
-        let _ = to.send(note);
+        let _ = to.send((run.cloned(), note));
     })
 }
 
@@ -97,47 +100,81 @@ impl Surface for Terminal {
 /// How a run is followed.
 #[derive(Debug)]
 pub struct Follow<'a> {
+    pub run: &'a RunId,
     pub plan: Plan,
+    pub store: &'a dyn Store,
     pub workspace: &'a Path,
     /// The folder of the run.
     pub kept: &'a Path,
+    /// So many events were shown before.
+    pub before: u64,
     /// Whether to wait for people and signals.
     pub waits: bool,
+    /// Whether nothing is printed that programs would read.
+    pub quiet: bool,
+    /// Whether another process goes on with it.
+    pub had: bool,
+}
+
+/// How many events a run has.
+pub fn events(store: &dyn Store, run: &RunId) -> Result<u64, skein_host::store::StoreError> {
+    let mut events = 0;
+    store.read(run, 0, &mut |batch| {
+        events = batch.seq + batch.records.len() as u64;
+        true
+    })?;
+    Ok(events)
 }
 
 /// Shows a run until it is over, and gives its last state.
-pub fn follow(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> (RunState, Over) {
+pub fn follow(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState, Over) {
     match output.format {
         Format::Human => human(follow, notes, output),
         Format::Json | Format::Jsonl => plain(follow, notes, output),
     }
 }
 
-fn human(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> (RunState, Over) {
-    let kept = follow.kept.to_owned();
-    let options = Options {
-        paint: output.paint,
-        workspace: Some(follow.workspace.display().to_string()),
-        kept: Some(follow.kept.display().to_string()),
-        slow: Options::SLOW,
-        tail: Box::new(move |attempt| tail(&kept, attempt)),
-    };
-    let mut live = Live::new(follow.plan, Terminal, options);
+impl Follow<'_> {
+    /// The rows from one event to before another. Rows come from the store that they were written to, so what is wrong
+    /// with one is found out when the next is not taken.
+    fn read(&self, from: u64, to: u64, each: &mut dyn FnMut(&Batch)) {
+        if from < to {
+            let _ = self.store.read(self.run, from, &mut |batch| {
+                let wanted = batch.seq < to;
+                if wanted && batch.seq >= from {
+                    each(&batch);
+                }
+                wanted
+            });
+        }
+    }
+
+    fn is_over(&self, state: &RunState) -> bool {
+        !self.waits && state.status() == RunStatus::Waiting
+    }
+}
+
+fn human(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState, Over) {
+    let mut live = Live::new(follow.plan.clone(), Terminal, options(&follow, output));
+    follow.read(0, follow.before, &mut |batch| drop(live.recall(batch)));
+    if follow.before > 0 {
+        live.resumed();
+    }
     let mut drawn = Instant::now();
     let over = loop {
+        if follow.is_over(live.state()) {
+            break Over::Waits;
+        }
         match notes.recv_timeout(DRAW.saturating_sub(drawn.elapsed())) {
-            Ok(Note::Row(batch)) => {
-                // Rows come from the store that they were just written to.
+            Ok((_, Note::Row(batch))) => {
+                follow.read(live.state().events, batch.seq, &mut |batch| drop(live.row(batch)));
                 let _ = live.row(&batch);
-                if !follow.waits && live.state().status() == RunStatus::Waiting {
-                    break Over::Waits;
-                }
             }
-            Ok(Note::Line(attempt, line)) => live.output(attempt, &line),
-            Ok(Note::NoSpace) => {
+            Ok((_, Note::Line(attempt, line))) => live.output(attempt, &line),
+            Ok((_, Note::NoSpace)) => {
                 output.warn("there is no space left for the journal; the run goes on when there is")
             }
-            Ok(Note::Over(over)) => break over,
+            Ok((_, Note::Over(over))) => break over,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break Over::Broken("the host has stopped".to_owned()),
         }
@@ -154,39 +191,71 @@ fn human(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> (RunStat
     (live.state().clone(), over)
 }
 
-fn plain(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> (RunState, Over) {
+fn options(follow: &Follow<'_>, output: Output) -> Options {
+    let kept = follow.kept.to_owned();
+    Options {
+        paint: output.paint,
+        workspace: Some(follow.workspace.display().to_string()),
+        kept: Some(follow.kept.display().to_string()),
+        slow: Options::SLOW,
+        tail: Box::new(move |attempt| tail(&kept, attempt)),
+        had: follow.had,
+    }
+}
+
+/// A run as it is, in words.
+pub fn summary(follow: Follow<'_>, output: Output) -> (RunState, String) {
+    let mut live = Live::new(follow.plan.clone(), Terminal, options(&follow, output));
+    follow.read(0, u64::MAX, &mut |batch| drop(live.recall(batch)));
+    live.pass(now());
+    let text = live.finish().unwrap_or_default();
+    (live.state().clone(), text)
+}
+
+fn plain(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState, Over) {
     let mut jsonl = Jsonl::new(follow.plan.clone());
     let mut state = RunState::new();
+    let mut take = |state: &mut RunState, batch: &Batch, show: bool| {
+        for record in &batch.records {
+            skein_core::engine::apply(&follow.plan, state, record.at, &record.event);
+        }
+        if let Ok(lines) = jsonl.row(batch)
+            && show
+            && !follow.quiet
+            && output.format == Format::Jsonl
+        {
+            output.exact(&lines);
+        }
+    };
+    follow.read(0, follow.before, &mut |batch| take(&mut state, batch, false));
     let over = loop {
+        if follow.is_over(&state) {
+            break Over::Waits;
+        }
         match notes.recv() {
-            Ok(Note::Row(batch)) => {
-                for record in &batch.records {
-                    skein_core::engine::apply(&follow.plan, &mut state, record.at, &record.event);
-                }
-                if output.format == Format::Jsonl
-                    && let Ok(lines) = jsonl.row(&batch)
-                {
-                    output.exact(&lines);
-                }
-                if !follow.waits && state.status() == RunStatus::Waiting {
-                    break Over::Waits;
+            Ok((_, Note::Row(batch))) => {
+                let from = state.events;
+                follow.read(from, batch.seq, &mut |batch| take(&mut state, batch, true));
+                if batch.seq == state.events {
+                    take(&mut state, &batch, true);
                 }
             }
-            Ok(Note::Line(..) | Note::NoSpace) => {}
-            Ok(Note::Over(over)) => break over,
+            Ok((_, Note::Line(..) | Note::NoSpace)) => {}
+            Ok((_, Note::Over(over))) => break over,
             Err(_) => break Over::Broken("the host has stopped".to_owned()),
         }
     };
-    if output.format == Format::Json {
+    if output.format == Format::Json && !follow.quiet {
         output.json(&result(&follow.plan, &state));
     }
     (state, over)
 }
 
-/// How the command ends that followed a run.
-pub fn exit(state: &RunState, over: &Over, output: Output) -> Exit {
+/// How the command ends that followed a run which it owned.
+pub fn exit(state: &RunState, over: &Over, stopped: bool, output: Output) -> Exit {
     match over {
         Over::Closed if state.status() == RunStatus::Succeeded => Exit::Done,
+        Over::Closed if stopped && state.cancel.is_some() => Exit::Stopped,
         Over::Closed => Exit::Failed,
         Over::Left => Exit::Stopped,
         Over::Waits => Exit::Waiting,

@@ -92,6 +92,7 @@ pub fn plan_of(store: &dyn Store, row: &RunRow) -> Result<Plan, StoreError> {
         if let Some(Event::RunStarted { parameters, .. }) = batch.records.first().map(|record| &record.event)
         {
             plan.parameters = parameters.clone();
+            plan.hash = Hash::of_json(&(plan.definition.hash(), parameters));
         }
         false
     })?;

@@ -1,37 +1,29 @@
 //! `skein run`: does the work of a workflow, shows it, and loses nothing.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, mpsc::channel},
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::Value;
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    iterator::Signals,
-};
-use skein_core::{
-    engine::{Input, Start},
-    ids::RunId,
-    limits,
-    plan::Plan,
-};
+use skein_core::{engine::Start, limits, plan::Plan};
 use skein_host::{
-    crew::{About, Crew},
-    host::{Begin, Capacity, Host, new_id},
-    secret::Secrets,
-    store::Store,
+    crew::About,
+    host::{Begin, new_id},
 };
 
-use super::{load::Loaded, plan};
+use super::{
+    detach,
+    load::Loaded,
+    plan,
+    resume::{Going, go_on},
+};
 use crate::{
     exit::Exit,
+    orphans,
     output::Output,
+    own::{self, Own},
     person,
     settle::{self, Wishes},
     state::State,
-    watch::{self, Follow, Note, Over},
 };
 
 #[derive(Debug, Args)]
@@ -48,6 +40,9 @@ pub struct Arguments {
     /// Leave the run when it waits for a person or a signal.
     #[arg(long)]
     no_wait: bool,
+    /// Leave the run to a process in the background.
+    #[arg(long, conflicts_with = "no_wait")]
+    detach: bool,
 }
 
 pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
@@ -58,35 +53,20 @@ fn begin(arguments: &Arguments, state: Option<&Path>, output: Output) -> Result<
     let (loaded, plan) = plan::bound(&arguments.what, output)?;
     let state = State::open(state, &loaded.project.root, output)?;
     let about = settled(arguments, &loaded, &plan, &state, output)?;
-    let secrets = Secrets::load(&about.secrets).map_err(|errors| {
-        let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        output.refuse(Exit::Refused, &told.join("; "), None)
-    })?;
+    let secrets = own::secrets(&about.secrets, output)?;
+    orphans::tell(&state, output)?;
     let run = new_id();
-    let (notes, shown) = channel();
-    let lines = notes.clone();
-    let tell = Arc::new(move |_: &RunId, attempt, line: &str| {
-        let _ = lines.send(Note::Line(attempt, line.to_owned()));
-    });
-    let crew = Crew::new(&state.path, secrets, Some(tell))
-        .map_err(|error| output.refuse(Exit::Store, &error.to_string(), None))?;
-    let workers = loaded.project.config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
-    let store: Arc<dyn Store> = state.store.clone();
-    let watcher = watch::watcher(run.clone(), notes.clone());
-    let host = Arc::new(Host::new(store, Box::new(crew), Capacity { workers }, watcher));
-    listen(&host, &run, &about.user, notes)
-        .map_err(|error| output.refuse(Exit::Broken, &format!("signals cannot be heard: {error}"), None))?;
-    let kept = state.path.join("runs").join(run.as_str());
-    let follow =
-        Follow { plan: plan.clone(), workspace: &about.workspace, kept: &kept, waits: !arguments.no_wait };
     let start = Start { run: run.clone(), retry_of: None, attempt: 1, context: Value::Null };
-    host.begin(vec![Begin { plan, start, about: about.value() }])
-        .map_err(|error| output.refuse(Exit::Store, &error.to_string(), None))?;
-    let (last, over) = watch::follow(follow, &shown, output);
-    if over == Over::Waits {
-        host.leave(&run);
+    let begin = Begin { plan: plan.clone(), start, about: about.value() };
+    if arguments.detach {
+        return detach::begin(&state, begin, output);
     }
-    Ok(watch::exit(&last, &over, output))
+    let workers = loaded.project.config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
+    let own = Own::new(&state, secrets, workers, output)?;
+    own.listen(vec![run.clone()], &about.user, output)?;
+    own.host.begin(vec![begin]).map_err(|error| crate::state::failed(&error, output))?;
+    let going = Going { run: &run, plan, about: &about, before: 0, waits: !arguments.no_wait };
+    Ok(go_on(&state, &own, going, output))
 }
 
 fn settled(
@@ -105,28 +85,4 @@ fn settled(
     };
     settle::settle(plan, &loaded.project, wishes)
         .map_err(|problems| output.refuse(Exit::Refused, &problems.join("\n       "), None))
-}
-
-/// Once asks the run to stop; twice leaves it as it is.
-fn listen(
-    host: &Arc<Host>,
-    run: &RunId,
-    user: &str,
-    notes: std::sync::mpsc::Sender<Note>,
-) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let (host, run, user) = (Arc::downgrade(host), run.clone(), user.to_owned());
-    let heard = move || {
-        for (n, _) in signals.forever().enumerate() {
-            let Some(host) = host.upgrade() else { return };
-            if n == 0 {
-                let reason = Some("stopped at the terminal".to_owned());
-                let _ = host.say(&run, Input::Cancel { by: user.clone(), reason });
-                continue;
-            }
-            host.leave(&run);
-            let _ = notes.send(Note::Over(Over::Left));
-        }
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(heard).map(drop)
 }

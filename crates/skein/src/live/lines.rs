@@ -86,7 +86,18 @@ impl Teller<'_> {
         }
     }
 
-    fn started(&self, start: &Start) -> Line {
+    /// Where a run is that someone goes on with, and what it waits for.
+    pub(super) fn resumed(&self) -> String {
+        let Some(start) = &self.state.start else { return String::new() };
+        let (text, word) = (self.titled(start), "resumed");
+        let mut shown = Line { text, ..Line::new(Tone::Good, word) }.shown(self.paint);
+        let openings = (0..).map(Opening).zip(&self.state.openings).filter(|(_, opening)| !opening.closed);
+        openings.for_each(|(number, _)| shown += &self.waiting(number).unwrap_or_default());
+        shown
+    }
+
+    /// Which workflow and run it is, and where.
+    fn titled(&self, start: &Start) -> String {
         let workflow = &self.plan.definition.root().workflow;
         let mut text = format!("{}", workflow.id);
         if let Some(version) = &workflow.version {
@@ -97,6 +108,11 @@ impl Teller<'_> {
         if let Some(workspace) = self.workspace {
             text += &format!(", in {workspace}");
         }
+        text
+    }
+
+    fn started(&self, start: &Start) -> Line {
+        let mut text = self.titled(start);
         if let Some(before) = &start.retry_of {
             text += &format!("; try {} of {before}", start.attempt);
         }

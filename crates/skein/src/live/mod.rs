@@ -21,3 +21,24 @@ mod tests;
 pub(crate) use jsonl::Jsonl;
 pub(crate) use screen::{Size, Surface};
 pub(crate) use show::{Live, Options};
+pub(crate) use text::took;
+
+use skein_core::ir::{RunStatus, StepStatus};
+
+use self::style::{Tone, word};
+use crate::output::Paint;
+
+/// What others wrote, on one line and with nothing that a terminal would obey.
+pub(crate) fn one_line(words: &str) -> String {
+    text::clean(words)
+}
+
+/// The status of a run as a word of so many columns.
+pub(crate) fn status(status: RunStatus, columns: usize, paint: Paint) -> String {
+    Tone::of_run(status).paint(paint, &format!("{:columns$}", word(status.as_str())))
+}
+
+/// The same of a step.
+pub(crate) fn step_status(status: StepStatus, columns: usize, paint: Paint) -> String {
+    Tone::of_step(status).paint(paint, &format!("{:>columns$}", word(status.as_str())))
+}

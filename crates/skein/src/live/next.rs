@@ -25,8 +25,8 @@ pub(super) fn answers(run: &str, opening: &OpeningView) -> Vec<String> {
     }
 }
 
-/// What makes sense now, the likeliest first.
-pub(super) fn commands(view: &RunView, state: &RunState, names: &Names) -> Vec<String> {
+/// What makes sense now, the likeliest first. Of a run that someone has, other things do than of one that was left.
+pub(super) fn commands(view: &RunView, state: &RunState, names: &Names, had: bool) -> Vec<String> {
     let Some(run) = view.run_id.as_deref() else { return Vec::new() };
     if view.quarantine.is_some() {
         return vec![format!("skein events {}", quoted(run)), format!("skein dlq show {}", quoted(run))];
@@ -36,7 +36,9 @@ pub(super) fn commands(view: &RunView, state: &RunState, names: &Names) -> Vec<S
         RunStatus::Queued | RunStatus::Running | RunStatus::Waiting | RunStatus::Undoing => {
             let openings = view.waiting_for.iter().flat_map(|opening| answers(run, opening));
             let mut commands: Vec<String> = openings.take(ANSWERS).collect();
-            commands.push(format!("skein resume {}", quoted(run)));
+            // Whoever has it goes on with it.
+            let more = if had { "runs --follow" } else { "resume" };
+            commands.push(format!("skein {more} {}", quoted(run)));
             commands
         }
         RunStatus::Failed | RunStatus::TimedOut | RunStatus::UndoFailed => {

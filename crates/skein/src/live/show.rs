@@ -8,7 +8,7 @@ use skein_core::{
     },
     plan::Plan,
     time::{Millis, Time},
-    view::{self, Timeline},
+    view::{self, Entry, Timeline},
 };
 
 use super::{
@@ -35,6 +35,8 @@ pub(crate) struct Options {
     /// An attempt that takes longer is slow.
     pub(crate) slow: Millis,
     pub(crate) tail: Tail,
+    /// Whether some other process goes on with it.
+    pub(crate) had: bool,
 }
 
 impl Options {
@@ -86,21 +88,48 @@ impl<S: Surface> Live<S> {
         Ok(())
     }
 
-    fn record(&mut self, record: &Record) {
+    /// The same for a row of which nothing is shown, because it has been before.
+    pub(crate) fn recall(&mut self, batch: &Batch) -> Result<(), JournalError> {
+        self.rows.take(&self.plan, batch)?;
+        for record in &batch.records {
+            self.fold(record);
+        }
+        Ok(())
+    }
+
+    /// It is this late.
+    pub(crate) fn pass(&mut self, now: Time) {
+        self.now = self.now.max(now);
+    }
+
+    /// Says where a run is that someone goes on with, and what it waits for.
+    pub(crate) fn resumed(&mut self) {
+        let lines = self.teller().resumed();
+        self.screen.print(&lines);
+    }
+
+    fn fold(&mut self, record: &Record) -> Option<Entry> {
         apply(&self.plan, &mut self.state, record.at, &record.event);
         self.now = self.now.max(record.at);
-        let entry = self.timeline.feed(record);
         self.area.take(record);
         self.note(&record.event);
-        let teller = Teller {
+        self.timeline.feed(record)
+    }
+
+    fn teller(&self) -> Teller<'_> {
+        Teller {
             plan: &self.plan,
             state: &self.state,
             names: self.timeline.names(),
             paint: self.options.paint,
             workspace: self.options.workspace.as_deref(),
             ended: self.area.last_ended(),
-        };
-        let lines = teller.tell(record, entry);
+        }
+    }
+
+    fn record(&mut self, record: &Record) {
+        let entry = self.fold(record);
+        let lines = self.teller().tell(record, entry);
         self.screen.print(&lines);
         let attempt = match record.event {
             Event::StepEnded { at, .. } => self.to_blame(at),
@@ -154,7 +183,7 @@ impl<S: Surface> Live<S> {
 
     /// Shows what there is to show at this time. Errors are those of all writes since it was called last.
     pub(crate) fn tick(&mut self, now: Time) -> io::Result<()> {
-        self.now = self.now.max(now);
+        self.pass(now);
         let Some(room) = self.screen.room() else {
             self.tell_slow();
             return self.screen.draw(Vec::new());

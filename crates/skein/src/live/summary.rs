@@ -68,7 +68,9 @@ impl Summary<'_> {
         if let Some(kept) = &self.options.kept {
             page.row("Kept in", &clean(kept));
         }
-        for (i, command) in next::commands(self.view, self.state, self.names).iter().enumerate() {
+        for (i, command) in
+            next::commands(self.view, self.state, self.names, self.options.had).iter().enumerate()
+        {
             page.row(if i == 0 { "Next" } else { "" }, &clean(command));
         }
         page.text

@@ -80,7 +80,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 }
 
 /// How long something took, to the millisecond where that can matter; nine columns, or more after a hundred hours.
-pub(super) fn took(length: Millis) -> String {
+pub(crate) fn took(length: Millis) -> String {
     let shown = match length < Millis::hours(1) {
         true => format!("{}.{:03}s", length.0 / 1_000, length.0 % 1_000),
         false => elapsed(length),

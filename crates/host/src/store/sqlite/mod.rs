@@ -91,7 +91,8 @@ impl Sqlite {
 
     /// Whether this process was started, however long ago, by one that shares the directory: then it is a worker's.
     pub fn is_below_another(&self) -> Result<bool, StoreError> {
-        let failed = |error| StoreError::Failed(format!("those who share the folder cannot be listed: {error}"));
+        let failed =
+            |error| StoreError::Failed(format!("those who share the folder cannot be listed: {error}"));
         self.me.is_below_another().map_err(failed)
     }
 

@@ -281,6 +281,7 @@ pub fn options(paint: bool) -> Options {
         kept: Some("/w/.skein/runs/r1".into()),
         slow: Options::SLOW,
         tail: Box::new(|attempt| Some(format!("trying\n  at line 7\nno luck with {attempt}\n"))),
+        had: false,
     }
 }
 

@@ -1,0 +1,136 @@
+//! Owning runs in this process: the host with a crew, what it tells, and the signals of the terminal.
+//!
+//! The one place where `run`, `resume` and `cancel` come by a host. What is shown of it is `watch`'s.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
+};
+
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use skein_core::{engine::Input, ids::RunId, limits};
+use skein_host::{
+    crew::Crew,
+    host::{Capacity, Host, ResumeError},
+    secret::{self, Secrets},
+    store::{ClaimError, Store},
+};
+
+use crate::{
+    config::{self, Config},
+    exit::Exit,
+    output::Output,
+    state::State,
+    watch::{self, Note, Of, Over},
+};
+
+/// A host for some runs, and what it tells.
+#[derive(Debug)]
+pub struct Own {
+    pub host: Arc<Host>,
+    pub told: Receiver<Of>,
+    notes: Sender<Of>,
+    /// Whether someone at the terminal asked for the end.
+    stopped: Arc<AtomicBool>,
+}
+
+impl Own {
+    pub fn new(state: &State, secrets: Secrets, workers: u32, output: Output) -> Result<Own, Exit> {
+        let (notes, told) = channel();
+        let lines = notes.clone();
+        let tell = Arc::new(move |run: &RunId, attempt, line: &str| {
+            let _ = lines.send((Some(run.clone()), Note::Line(attempt, line.to_owned())));
+        });
+        let crew = Crew::new(&state.path, secrets, Some(tell))
+            .map_err(|error| output.refuse(Exit::Store, &error.to_string(), None))?;
+        let store: Arc<dyn Store> = state.store.clone();
+        let watcher = watch::watcher(notes.clone());
+        let host = Arc::new(Host::new(store, Box::new(crew), Capacity { workers }, watcher));
+        Ok(Own { host, told, notes, stopped: Arc::default() })
+    }
+
+    /// From now on, the first signal asks these runs to stop, and the second leaves them as they are.
+    pub fn listen(&self, runs: Vec<RunId>, user: &str, output: Output) -> Result<(), Exit> {
+        self.heard(runs, user.to_owned())
+            .map_err(|error| output.refuse(Exit::Broken, &format!("signals cannot be heard: {error}"), None))
+    }
+
+    fn heard(&self, runs: Vec<RunId>, user: String) -> io::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let (host, notes, stopped) =
+            (Arc::downgrade(&self.host), self.notes.clone(), Arc::clone(&self.stopped));
+        let body = move || {
+            for (n, _) in signals.forever().enumerate() {
+                let Some(host) = host.upgrade() else { return };
+                stopped.store(true, Ordering::Release);
+                for run in &runs {
+                    if n == 0 {
+                        let reason = Some("stopped at the terminal".to_owned());
+                        let _ = host.say(run, Input::Cancel { by: user.clone(), reason });
+                    } else {
+                        host.leave(run);
+                        let _ = notes.send((Some(run.clone()), Note::Over(Over::Left)));
+                    }
+                }
+            }
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(body).map(drop)
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Takes one run over.
+    pub fn resume(&self, run: &RunId, output: Output) -> Result<(), Exit> {
+        let result = self.host.resume(vec![run.clone()]).pop();
+        result.unwrap_or(Ok(())).map_err(|error| not_had(run, &error, output))
+    }
+}
+
+/// What to say of a run that cannot be had.
+pub fn not_had(run: &RunId, error: &ResumeError, output: Output) -> Exit {
+    match error {
+        ResumeError::Claim(ClaimError::Owned(who)) => output.refuse(
+            Exit::Refused,
+            &format!("run `{run}` is being run by {who}"),
+            Some(&format!("`skein runs {run} --follow` shows it")),
+        ),
+        ResumeError::Claim(ClaimError::Store(error)) | ResumeError::Store(error) => {
+            crate::state::failed(error, output)
+        }
+        ResumeError::Claim(ClaimError::Quarantined(why)) | ResumeError::SetAside(why) => output.refuse(
+            Exit::Refused,
+            &format!("run `{run}` was set aside: {why}"),
+            Some(&format!("`skein events {run}` tells what happened")),
+        ),
+        ResumeError::Claim(error @ ClaimError::Unknown(_)) => {
+            output.refuse(Exit::Refused, &error.to_string(), None)
+        }
+    }
+}
+
+/// The secrets of a run, all of them.
+pub fn secrets(from: &BTreeMap<String, secret::From>, output: Output) -> Result<Secrets, Exit> {
+    Secrets::load(from).map_err(|errors| {
+        let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        output.refuse(Exit::Refused, &told.join("; "), None)
+    })
+}
+
+/// How many workers the project of a run may have.
+pub fn workers(project: &Path) -> u32 {
+    // A project whose configuration has become wrong since does not keep its runs from ending.
+    let path = project.join(config::NAME);
+    let config = Config::load(&path, config::NAME).unwrap_or_default();
+    config.max_workers.unwrap_or(limits::WORKERS_DEFAULT)
+}
