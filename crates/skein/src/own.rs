@@ -19,16 +19,18 @@ use signal_hook::{
 };
 use skein_core::{engine::Input, ids::RunId, limits};
 use skein_host::{
-    crew::Crew,
+    crew::{About, Crew},
     host::{Capacity, Host, ResumeError},
     secret::{self, Secrets},
     store::{ClaimError, Store},
 };
 
 use crate::{
+    ask::{self, Ask},
     config::{self, Config},
     exit::Exit,
     output::Output,
+    say,
     state::State,
     watch::{self, Note, Of, Over},
 };
@@ -88,6 +90,16 @@ impl Own {
 
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Asks whoever is at the terminal what the run waits for, if there is someone who may be asked.
+    pub fn ask(&self, state: &State, run: &RunId, about: &About, output: Output) -> Option<Ask> {
+        // A worker's terminal is no person's.
+        if !ask::is_someone_there(output) || say::is_worker(state) {
+            return None;
+        }
+        let actor = say::actor_of(&about.project).ok()?;
+        Ask::new(Arc::clone(&self.host), run.clone(), actor, self.notes.clone()).ok()
     }
 
     /// Takes one run over.

@@ -17,6 +17,7 @@ use skein_core::{
     engine::{Actor, Input},
     ids::RunId,
 };
+use skein_dialects::Diagnostic;
 use skein_host::{
     crew::{About, Crew},
     host::{Answer, Capacity, Host, ResumeError, Told, Watcher},
@@ -54,15 +55,25 @@ pub enum Taken {
 
 /// Refuses decisions of workers.
 pub fn outside(state: &State, output: Output) -> Result<(), Exit> {
-    let broken = |why: String| output.refuse(Exit::Store, &why, None);
-    let mark = StateMark::of(&state.path).map_err(|error| broken(error.to_string()))?;
-    let worker = worker_above(&mark).map(|mark| format!("a worker of run {}", mark.run));
-    let below = state.store.is_below_another().map_err(|error| broken(error.to_string()))?;
-    let Some(who) = worker.or_else(|| below.then(|| "a worker of a run that is kept here".to_owned())) else {
-        return Ok(());
+    let message = match worker(state) {
+        Ok(None) => return Ok(()),
+        Ok(Some(who)) => format!("this was asked for by {who}, and only people outside of runs decide"),
+        Err(why) => format!("whether this is asked for by a worker cannot be told: {why}"),
     };
-    let message = format!("this was asked for by {who}, and only people outside of runs decide");
     Err(output.refuse(Exit::Refused, &message, None))
+}
+
+/// Whether this process is one that a worker started, or may be.
+pub fn is_worker(state: &State) -> bool {
+    worker(state).map_or(true, |worker| worker.is_some())
+}
+
+/// The worker that started this process, or is it.
+fn worker(state: &State) -> Result<Option<String>, String> {
+    let mark = StateMark::of(&state.path).map_err(|error| error.to_string())?;
+    let worker = worker_above(&mark).map(|mark| format!("a worker of run {}", mark.run));
+    let below = state.store.is_below_another().map_err(|error| error.to_string())?;
+    Ok(worker.or_else(|| below.then(|| "a worker of a run that is kept here".to_owned())))
 }
 
 /// What was settled about a run when it was begun.
@@ -72,9 +83,13 @@ pub fn about(row: &RunRow, output: Output) -> Result<About, Exit> {
 
 /// Who is at the terminal, with the roles that the project of the run gives them.
 pub fn actor(project: &Path, output: Output) -> Result<Actor, Exit> {
+    actor_of(project).map_err(|error| crate::cli::invalid(&[*error], output))
+}
+
+/// The same, or what is wrong with the configuration of the project.
+pub fn actor_of(project: &Path) -> Result<Actor, Box<Diagnostic>> {
     let path = project.join(config::NAME);
-    let config = Config::load(&path, &path.display().to_string())
-        .map_err(|error| crate::cli::invalid(&[*error], output))?;
+    let config = Config::load(&path, &path.display().to_string())?;
     let name = person::name();
     let is = |who: &String| *who == name || who == "*";
     let roles = config.roles.into_iter().filter(|(_, people)| people.iter().any(is));

@@ -24,6 +24,7 @@ use skein_host::{
 };
 
 use crate::{
+    ask::Ask,
     exit::Exit,
     live::{Jsonl, Live, Options, Size, Surface},
     output::{Format, Output},
@@ -41,6 +42,8 @@ const TAIL_LINES: usize = 12;
 pub enum Note {
     Row(Arc<Batch>),
     Line(AttemptId, String),
+    /// At the terminal.
+    Typed(String),
     NoSpace,
     Over(Over),
 }
@@ -114,6 +117,8 @@ pub struct Follow<'a> {
     pub quiet: bool,
     /// Whether another process goes on with it.
     pub had: bool,
+    /// Who is asked what it waits for.
+    pub ask: Option<Ask>,
 }
 
 /// How many events a run has.
@@ -171,6 +176,7 @@ fn human(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState,
                 let _ = live.row(&batch);
             }
             Ok((_, Note::Line(attempt, line))) => live.output(attempt, &line),
+            Ok((_, Note::Typed(line))) => typed(&follow, &mut live, &line),
             Ok((_, Note::NoSpace)) => {
                 output.warn("there is no space left for the journal; the run goes on when there is")
             }
@@ -180,6 +186,9 @@ fn human(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState,
         }
         if drawn.elapsed() >= DRAW {
             drawn = Instant::now();
+            if follow.ask.is_some() {
+                live.ask();
+            }
             // A reader that left wants no more.
             let _ = live.tick(now());
         }
@@ -189,6 +198,14 @@ fn human(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState,
         output.text(&summary);
     }
     (live.state().clone(), over)
+}
+
+/// Someone answered what was asked last.
+fn typed(follow: &Follow<'_>, live: &mut Live<Terminal>, line: &str) {
+    if let (Some(ask), Some(opening)) = (&follow.ask, live.answered()) {
+        let said = ask.answer(opening, line);
+        said.iter().for_each(|said| live.say(said));
+    }
 }
 
 fn options(follow: &Follow<'_>, output: Output) -> Options {
@@ -240,7 +257,7 @@ fn plain(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState,
                     take(&mut state, &batch, true);
                 }
             }
-            Ok((_, Note::Line(..) | Note::NoSpace)) => {}
+            Ok((_, Note::Line(..) | Note::Typed(_) | Note::NoSpace)) => {}
             Ok((_, Note::Over(over))) => break over,
             Err(_) => break Over::Broken("the host has stopped".to_owned()),
         }

@@ -76,8 +76,9 @@ fn carry_through(state: &State, row: &RunRow, output: Output) -> Result<Exit, Ex
     let (store, workspace) = (&*state.store as &dyn Store, about.workspace.as_path());
     // One object is printed at the end, and it is not the run's.
     let quiet = output.is_json();
-    let (waits, had) = (false, false);
-    let follow = Follow { run: &row.run, plan, store, workspace, kept: &kept, before, waits, quiet, had };
+    let (waits, had, ask) = (false, false, None);
+    let follow =
+        Follow { run: &row.run, plan, store, workspace, kept: &kept, before, waits, quiet, had, ask };
     let (last, over) = watch::follow(follow, &own.told, output);
     if over == Over::Waits {
         own.host.leave(&row.run);

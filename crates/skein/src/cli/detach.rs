@@ -46,7 +46,7 @@ pub fn begin(state: &State, begin: Begin, output: Output) -> Result<Exit, Exit> 
                 let state = skein_core::engine::RunState::new();
                 return Err(crate::watch::exit(&state, &over, false, output));
             }
-            Note::Line(..) | Note::NoSpace => {}
+            Note::Line(..) | Note::Typed(_) | Note::NoSpace => {}
         }
     }
     own.host.leave(&run);

@@ -127,6 +127,7 @@ pub struct Going<'a> {
 
 /// Shows a run that is owned here until it is over or left.
 pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit {
+    let ask = if going.waits { own.ask(state, going.run, going.about, output) } else { None };
     let follow = Follow {
         run: going.run,
         plan: going.plan,
@@ -137,6 +138,7 @@ pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit
         waits: going.waits,
         quiet: false,
         had: false,
+        ask,
     };
     let (last, over) = watch::follow(follow, &own.told, output);
     if over == Over::Waits {

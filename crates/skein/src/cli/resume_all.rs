@@ -158,7 +158,7 @@ fn hear(all: &mut BTreeMap<RunId, One>, run: Option<&RunId>, note: Note, output:
                 }
             }
             Note::NoSpace => output.warn("there is no space left for the journal; runs go on when there is"),
-            Note::Line(..) => {}
+            Note::Line(..) | Note::Typed(_) => {}
         }
     }
 }

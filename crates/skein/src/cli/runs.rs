@@ -178,6 +178,7 @@ impl Watched<'_> {
             waits: true,
             quiet: false,
             had: matches!(self.row.owner, Owner::Other(_)),
+            ask: None,
         }
     }
 }

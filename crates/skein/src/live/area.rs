@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use skein_core::{
-    engine::{AttemptId, Event, Opening, Phase, Record, Role, RunState},
+    engine::{AttemptId, Event, Opening, OpeningKind, Phase, Record, Role, RunState},
     time::{Millis, Time},
     view::Names,
 };
@@ -100,6 +100,15 @@ impl Area {
             found.push((attempt, length));
         }
         found
+    }
+
+    /// The oldest gate or hold that is open. Waits are not for people.
+    pub(super) fn question(&self, state: &RunState) -> Option<Opening> {
+        let asks = |opening: &&Opening| {
+            let opening = state.opening(**opening);
+            opening.is_some_and(|opening| !opening.closed && opening.kind != OpeningKind::Wait)
+        };
+        self.open.iter().find(asks).copied().filter(|_| state.end.is_none())
     }
 
     /// The lines to draw: what runs, what waits if there is room, and a line that counts.

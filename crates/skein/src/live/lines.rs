@@ -1,5 +1,6 @@
 //! What is said of an event: at most one line, and below it what a person needs to answer or to understand it.
 
+use serde_json::Value;
 use skein_core::{
     engine::{
         AttemptEnd, AttemptId, Event, Finding, Halt, Mode, Opening, Record, Role, Route, RunState, Start,
@@ -15,9 +16,13 @@ use super::{
     area::which,
     next,
     style::{Line, Tone, below, word},
-    text::{clean, spent, until},
+    text::{clean, cut, spent, until},
 };
 use crate::output::Paint;
+
+/// So much is shown of what a gate shows.
+const SHOWN: usize = 40;
+const SHOWN_COLUMNS: usize = 500;
 
 /// An event that has just been folded in, with everything that a line may need.
 #[derive(Debug, Clone, Copy)]
@@ -211,6 +216,32 @@ impl Teller<'_> {
         let run = self.state.start.as_ref().map_or("", |start| start.run.as_str());
         next::answers(run, &opening).iter().for_each(|command| shown += &below(&clean(command)));
         Some(shown)
+    }
+
+    /// What a gate shows those who decide.
+    pub(super) fn shows(&self, opening: Opening) -> String {
+        let Some(opening) = view::opening(self.state, self.names, opening) else { return String::new() };
+        let shows = opening.shows.as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            value => serde_json::to_string_pretty(value).unwrap_or_default(),
+        };
+        let text: Vec<String> = shows.iter().map(text).collect();
+        let text = text.join("\n");
+        let mut lines: Vec<String> =
+            text.lines().take(SHOWN).map(|line| below(&cut(&clean(line), SHOWN_COLUMNS))).collect();
+        if text.lines().nth(SHOWN).is_some() {
+            lines.push(below("…"));
+        }
+        lines.concat()
+    }
+
+    /// A question whose answer is typed behind it.
+    pub(super) fn question(&self, opening: Opening, columns: usize) -> String {
+        let opening = self.state.opening(opening);
+        let step = opening.map_or(String::new(), |opening| clean(&self.names.step(opening.at)));
+        let rest = "? [y/n, and why] ";
+        format!("{}{rest}", Tone::Asks.paint(self.paint, &cut(&step, columns.saturating_sub(rest.len()))))
     }
 
     fn run_ended(&self, now: Time, status: RunStatus, degraded: bool, retry: Option<Time>) -> Line {

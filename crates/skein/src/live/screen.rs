@@ -76,6 +76,11 @@ impl<S: Surface> Screen<S> {
         }
     }
 
+    /// What was drawn has become lines that stay, because someone typed the end of the last.
+    pub(super) fn forget(&mut self) {
+        self.drawn.clear();
+    }
+
     /// Writes what is fresh and draws these lines below it, in place of those that are there.
     pub(super) fn draw(&mut self, lines: Vec<String>) -> io::Result<()> {
         let same = self.fresh.is_empty() && self.drawn == lines && self.size == self.measure();

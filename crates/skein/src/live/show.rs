@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, io};
 
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, Batch, Event, Finding, JournalError, Outcome, Record, RunState, StepAt, apply,
+        AttemptEnd, AttemptId, Batch, Event, Finding, JournalError, Opening, Outcome, Record, RunState,
+        StepAt, apply,
     },
     plan::Plan,
     time::{Millis, Time},
@@ -18,7 +19,7 @@ use super::{
     screen::{Screen, Surface},
     style::{Line, Tone, below},
     summary::{Summary, log_lines},
-    text::last_shown,
+    text::{clean, last_shown},
 };
 use crate::output::Paint;
 
@@ -54,6 +55,8 @@ pub(crate) struct Live<S> {
     area: Area,
     /// The last attempt of each step that went wrong; what succeeded afterwards is not here.
     wrong: BTreeMap<StepAt, AttemptId>,
+    /// What is asked at the terminal.
+    asked: Option<Opening>,
     now: Time,
     options: Options,
     screen: Screen<S>,
@@ -68,6 +71,7 @@ impl<S: Surface> Live<S> {
             rows: Rows::new(),
             area: Area::default(),
             wrong: BTreeMap::new(),
+            asked: None,
             now: Time(i64::MIN),
             options,
             screen: Screen::new(surface),
@@ -188,6 +192,11 @@ impl<S: Surface> Live<S> {
             self.tell_slow();
             return self.screen.draw(Vec::new());
         };
+        if let Some(opening) = self.asked {
+            // What is drawn again and again would hide what is typed.
+            let question = self.teller().question(opening, room.columns);
+            return self.screen.draw(vec![question]);
+        }
         let draw = Draw {
             state: &self.state,
             names: self.timeline.names(),
@@ -199,6 +208,34 @@ impl<S: Surface> Live<S> {
         let going = !self.state.instances.is_empty() && self.state.end.is_none();
         let lines = if going { self.area.draw(draw) } else { Vec::new() };
         self.screen.draw(lines)
+    }
+
+    /// Asks the oldest question that is open, until someone answers it, here or elsewhere.
+    pub(crate) fn ask(&mut self) {
+        let is_open = |opening: &Opening| self.state.opening(*opening).is_some_and(|it| !it.closed);
+        if self.state.end.is_none() && self.asked.as_ref().is_some_and(is_open) {
+            return;
+        }
+        self.asked = self.area.question(&self.state);
+        let Some(opening) = self.asked else { return };
+        let shows = self.teller().shows(opening);
+        self.screen.print(&shows);
+        if self.screen.room().is_none() {
+            // Where nothing can be drawn, the question stays above its answer.
+            let question = self.teller().question(opening, usize::MAX);
+            self.screen.print(&below(&question));
+        }
+    }
+
+    /// What was asked last, to which someone has just typed an answer. It is asked until it is closed.
+    pub(crate) fn answered(&mut self) -> Option<Opening> {
+        self.screen.forget();
+        self.asked
+    }
+
+    /// A line for whoever is at the terminal.
+    pub(crate) fn say(&mut self, text: &str) {
+        self.screen.print(&below(&clean(text)));
     }
 
     /// Where nothing is drawn again, a slow attempt has a line, once.

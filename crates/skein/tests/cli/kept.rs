@@ -24,10 +24,20 @@ use crate::session::{Done, Folder, run, skein};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A step whose worker says that it has begun, and goes on when it is let go.
-pub const HELD: &str = "name: held\nversion: \"1\"\ntimeout: 10m\nsteps:\n  first:\n    worker: CUSTOM\n    \
-    instructions: echo first >> done.txt; printf 'a\\033[31mb\\n'\n  slow:\n    worker: CUSTOM\n    \
-    depends_on: [first]\n    capabilities: [READ, EDIT]\n    \
-    instructions: 'echo $$ > begun; cat go; echo slow >> done.txt'\n";
+pub const HELD: &str = r#"name: held
+version: "1"
+timeout: 10m
+steps:
+  first:
+    worker: CUSTOM
+    capabilities: [READ, EDIT]
+    instructions: "echo first >> done.txt; printf 'a\\033[31mb\\n'"
+  slow:
+    worker: CUSTOM
+    depends_on: [first]
+    capabilities: [READ, EDIT]
+    instructions: 'echo $$ > begun; cat go; echo slow >> done.txt'
+"#;
 
 /// A gate, then a wait for a signal. Nobody works.
 pub const ASKS: &str = "---\nname: Asks\nid: asks\ndescription: Asks, then waits.\nversion: 1.0.0\n\
@@ -177,7 +187,7 @@ pub struct Going {
 }
 
 impl Going {
-    fn new(mut child: Child) -> Going {
+    pub fn new(mut child: Child) -> Going {
         let (out, mut err): (ChildStdout, _) =
             (child.stdout.take().expect("it is a pipe"), child.stderr.take().expect("it is a pipe"));
         let (to, lines) = channel();
@@ -198,12 +208,14 @@ impl Going {
 
     /// The next line that has this in it.
     pub fn until(&self, part: &str) -> String {
+        let mut before = String::new();
         loop {
             let line = self.lines.recv_timeout(PATIENCE);
-            let line = line.unwrap_or_else(|_| panic!("there is no line with `{part}`"));
+            let line = line.unwrap_or_else(|_| panic!("there is no line with `{part}`, only:\n{before}"));
             if line.contains(part) {
                 return line;
             }
+            before += &line;
         }
     }
 
