@@ -14,7 +14,7 @@ pub enum Format {
     #[default]
     Human,
     Json,
-    /// A line of JSON for each event, as it comes.
+    // A line of JSON for each event, as it comes. No comment of the help, which would not fit on lines then.
     Jsonl,
 }
 

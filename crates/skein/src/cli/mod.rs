@@ -38,7 +38,7 @@ use crate::{
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// For people, or one JSON value for programs.
+    /// For people, or one JSON value for programs; or a line of JSON for each event of a run.
     #[arg(long, global = true, value_enum, default_value = "human")]
     format: Format,
     /// Where runs are kept; `.skein` in the project unless told otherwise.
