@@ -21,7 +21,8 @@ pub struct Append {
     pub urgent: bool,
 }
 
-/// Called once, from any thread, when an append is durable or never will be.
+/// Called once, from any thread, when an append is durable or never will be. Others wait for it, so it is quick, and
+/// writes nothing but with another append.
 pub type Done = Box<dyn FnOnce(Result<(), AppendError>) + Send>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
