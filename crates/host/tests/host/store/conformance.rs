@@ -122,7 +122,7 @@ fn a_run_that_is_not_there_is_unknown(world: &World) {
     assert_eq!(take(&*store, &id("r")), Err(ClaimError::Unknown(id("r"))));
     assert_eq!(store.read(&id("r"), 0, &mut |_| true), unknown);
     assert_eq!(store.send(&id("r"), b"x").map(drop), unknown);
-    assert_eq!(store.letters().map(drop), unknown);
+    assert_eq!(store.letters(), Ok(vec![]));
     assert_eq!(store.quarantine(&id("r"), "why"), unknown);
     assert_eq!(store.run(&id("r")), Ok(None));
 }
@@ -316,16 +316,19 @@ fn nothing_of_a_lost_row_is_seen(world: &World) {
 fn letters_wait_for_an_answer(world: &World) {
     let (owner, sender) = (world(), world());
     Log::create(&*owner, "r");
-    Log::create(&*owner, "other");
+    Log::create(&*owner, "too");
+    Log::create(&*sender, "other");
     let first = sender.send(&id("r"), b"first").unwrap();
-    sender.send(&id("other"), b"not for r").unwrap();
-    let second = sender.send(&id("r"), b"second").unwrap();
-    let bodies = || -> Vec<_> {
-        owner.letters().unwrap().into_iter().map(|letter| (letter.id, letter.body)).collect()
+    let theirs = owner.send(&id("other"), b"for the other owner").unwrap();
+    let second = sender.send(&id("too"), b"second").unwrap();
+    let letters = |store: &dyn Store| -> Vec<_> {
+        store.letters().unwrap().into_iter().map(|letter| (letter.id, letter.run, letter.body)).collect()
     };
-    assert_eq!(bodies(), [(first, b"first".to_vec()), (second, b"second".to_vec())]);
+    let (one, two) = ((first, id("r"), b"first".to_vec()), (second, id("too"), b"second".to_vec()));
+    assert_eq!(letters(&*owner), [one, two.clone()], "of all its runs, and of no others");
+    assert_eq!(letters(&*sender), [(theirs, id("other"), b"for the other owner".to_vec())]);
     owner.answer(first, b"yes").unwrap();
-    assert_eq!(bodies(), [(second, b"second".to_vec())]);
+    assert_eq!(letters(&*owner), [two]);
     assert_eq!(sender.answered(first, Duration::ZERO), Ok(Some(b"yes".to_vec())));
     assert_eq!(sender.answered(second, Duration::ZERO), Ok(None));
     assert!(owner.answer(LetterId(999), b"?").is_err());
