@@ -155,7 +155,10 @@ impl Store for Sqlite {
             return done(Err(AppendError::Broken("a row without an event is no row".into())));
         }
         match self.held.key(&append.claim) {
-            Some(key) => self.writer.push(Box::new(AppendRow::new(append, key, Arc::clone(&self.me), done))),
+            Some(key) => {
+                let (me, held) = (Arc::clone(&self.me), Arc::clone(&self.held));
+                self.writer.push(Box::new(AppendRow::new(append, key, me, held, done)));
+            }
             None => done(Err(AppendError::Lost)),
         }
     }
