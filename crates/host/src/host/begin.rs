@@ -48,6 +48,8 @@ impl Loop {
         match self.recall(&claim) {
             Ok(mut owned) => {
                 owned.queue(Input::Recover, None);
+                // What became due while nobody had it comes before whatever is said to it now.
+                owned.queue(Input::Wake, None);
                 self.own(owned);
                 Ok(())
             }

@@ -26,7 +26,6 @@ use crate::{
     others,
     output::{Format, Output},
     result::result,
-    say,
     state::{State, failed},
     watch::{self, Follow, Over},
 };
@@ -152,16 +151,17 @@ fn line(row: &RunRow, width: usize, output: Output) -> String {
     )
 }
 
-fn follow_of<'a>(state: &'a State, row: &'a RunRow, output: Output) -> Result<Watched<'a>, Exit> {
-    let about = say::about(row, output)?;
-    Ok(Watched { plan: state.plan(row, output)?, kept: state.kept(&row.run), about, state, row })
+fn watched<'a>(state: &'a State, row: &'a RunRow, output: Output) -> Result<Watched<'a>, Exit> {
+    // One of which nothing is known any more is shown without.
+    let workspace = About::read(&row.about).map(|about| about.workspace).unwrap_or_default();
+    Ok(Watched { plan: state.plan(row, output)?, kept: state.kept(&row.run), workspace, state, row })
 }
 
 /// A run that is looked at.
 struct Watched<'a> {
     plan: Plan,
     kept: PathBuf,
-    about: About,
+    workspace: PathBuf,
     state: &'a State,
     row: &'a RunRow,
 }
@@ -172,7 +172,7 @@ impl Watched<'_> {
             run: &self.row.run,
             plan: self.plan.clone(),
             store: &*self.state.store,
-            workspace: &self.about.workspace,
+            workspace: &self.workspace,
             kept: &self.kept,
             before: 0,
             waits: true,
@@ -185,7 +185,7 @@ impl Watched<'_> {
 
 fn one(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
     let (state, row) = State::with_run(given, run, output)?;
-    let watched = follow_of(&state, &row, output)?;
+    let watched = watched(&state, &row, output)?;
     if output.is_json() {
         let (plan, replayed) = state.recall(&row, output)?;
         let mut object = result(&plan, &replayed);
@@ -213,7 +213,7 @@ fn step_line(step: &StepView, width: usize, output: Output) -> String {
 
 fn follow(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
     let (state, row) = State::with_run(given, run, output)?;
-    let watched = follow_of(&state, &row, output)?;
+    let watched = watched(&state, &row, output)?;
     let told = others::listen(&state, &row.run, output)
         .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
     match watch::follow(watched.follow(), &told, output) {

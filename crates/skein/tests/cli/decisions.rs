@@ -3,7 +3,10 @@
 use std::{
     io::Write,
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
+
+use rustix::process::Signal;
 
 use crate::{
     kept::{Going, Project},
@@ -171,4 +174,42 @@ fn a_gate_that_is_asked_here_may_be_answered_elsewhere() {
     project.ends(&format!("approve {run}"), 0);
     going.until("approved by");
     assert_eq!(going.end().0, Some(0));
+}
+
+/// A deadline that passes while nobody has the run is kept before anything that is said later.
+#[test]
+fn a_gate_whose_time_is_up_is_not_approved() {
+    let project = Project::new();
+    project.folder.write("asks.md", crate::kept::ASKS.replacen("timeout_ms: 300000", "timeout_ms: 4000", 1));
+    let begun = Instant::now();
+    let run = project.left("asks.md");
+    // This is about time: the gate is open for four seconds.
+    std::thread::sleep(Duration::from_millis(4_500).saturating_sub(begun.elapsed()));
+    project.ends(&format!("approve {run} agree"), 5);
+    assert_eq!(project.status(&run), "cancelled");
+}
+
+/// An owner that dies with a letter in its inbox: whoever wrote it sees to it.
+#[test]
+fn a_decision_survives_an_owner_that_dies_before_it_answers() {
+    let project = Project::new();
+    let going = project.begin("run gated.yaml --format jsonl");
+    let run = going.run();
+    going.until("\"opened\"");
+    going.signal(Signal::STOP);
+    let log = project.path(".skein/skein.db-wal");
+    let length = || std::fs::metadata(&log).map_or(0, |meta| meta.len());
+    let before = length();
+    let deciding = project.begin(&format!("approve {run} --format json"));
+    let begun = Instant::now();
+    while length() == before && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::yield_now();
+    }
+    going.signal(Signal::KILL);
+    assert_eq!(going.end().0, None);
+    let (code, said, _) = deciding.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(&format!("skein resume {run}")), "{said}");
+    assert_eq!(project.json(&format!("resume {run}"), 0)["status"], "succeeded");
+    project.ended_once(&run);
 }
