@@ -180,11 +180,11 @@ fn a_gate_that_is_asked_here_may_be_answered_elsewhere() {
 #[test]
 fn a_gate_whose_time_is_up_is_not_approved() {
     let project = Project::new();
-    project.folder.write("asks.md", crate::kept::ASKS.replacen("timeout_ms: 300000", "timeout_ms: 4000", 1));
+    project.folder.write("asks.md", crate::kept::ASKS.replacen("timeout_ms: 300000", "timeout_ms: 6000", 1));
     let begun = Instant::now();
     let run = project.left("asks.md");
-    // This is about time: the gate is open for four seconds.
-    std::thread::sleep(Duration::from_millis(4_500).saturating_sub(begun.elapsed()));
+    // This is about time: the gate is open for six seconds.
+    std::thread::sleep(Duration::from_millis(6_500).saturating_sub(begun.elapsed()));
     project.ends(&format!("approve {run} agree"), 5);
     assert_eq!(project.status(&run), "cancelled");
 }
