@@ -17,6 +17,7 @@ mod read;
 mod result;
 mod settle;
 mod state;
+mod tools;
 mod watch;
 
 use std::process::ExitCode;

@@ -122,6 +122,12 @@ impl OnDisk {
         found.ok_or_else(|| missing(why, known()))
     }
 
+    /// The files of all drivers.
+    pub fn drivers(&self) -> Vec<PathBuf> {
+        let folders = entries(&self.root.join(".drivers"));
+        folders.into_iter().map(|folder| folder.join("DRIVER.md")).filter(|file| file.is_file()).collect()
+    }
+
     /// A link could lead a called workflow out of the project.
     fn within(&self, path: &Path) -> Result<(), NotFound> {
         match fs::canonicalize(path) {
@@ -239,6 +245,23 @@ impl Project for OnDisk {
             Sort::Role => self.config.roles.keys().cloned().collect(),
             Sort::Domain => stems(&self.root.join("domains"), &["yaml", "yml"]),
         }
+    }
+
+    fn tool(&self, name: &str) -> Option<Arc<Source>> {
+        let (id, major) = name.split_once('@').map_or((name, None), |(id, major)| (id, Some(major)));
+        let named = |folder: &PathBuf| folder.file_name().is_some_and(|found| found == id);
+        let folders = entries(&self.root.join(".tools"));
+        // The folder's name is the quick way; the id in the file is the other.
+        let (first, rest): (Vec<_>, Vec<_>) = folders.into_iter().partition(named);
+        first.into_iter().chain(rest).find_map(|folder| {
+            let file = folder.join("TOOL.md");
+            let source = file.is_file().then(|| self.source(&file).ok()).flatten()?;
+            let field = |key: &str| head_field(&source.text, key);
+            let is_it = named(&folder) || field("id").as_deref() == Some(id);
+            let fits = major
+                .is_none_or(|major| field("version").is_some_and(|v| v.split('.').next() == Some(major)));
+            (is_it && fits).then_some(source)
+        })
     }
 
     fn overrides(&self) -> Option<Arc<Source>> {

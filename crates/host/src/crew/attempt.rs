@@ -15,7 +15,7 @@ use super::{
     command::{Command, Speaks},
     environment,
     job::Job,
-    verdict,
+    tool, verdict,
 };
 use crate::{
     worker::{Ended, How, Mark, Task, Work},
@@ -42,6 +42,9 @@ pub(super) struct Laid {
 
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
 pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), AttemptEnd> {
+    if let Some(tool) = job.tool() {
+        tool::check_inputs(tool, &job.given.inputs)?;
+    }
     let command = Command::of(&job).map_err(never)?;
     let about = &job.about;
     let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
@@ -67,7 +70,9 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     task.environment = environment;
     task.stdin = command.stdin.into();
     task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
-    (task.limit, task.idle, task.start) = (job.limit, job.idle, job.start);
+    let limits = [job.limit, job.tool().and_then(|tool| tool.limit)];
+    task.limit = limits.into_iter().flatten().min();
+    (task.idle, task.start) = (job.idle, job.start);
     task.filter = shared.filter();
     task.tell = shared.tell(&job);
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
@@ -170,14 +175,14 @@ impl Laid {
 
     /// What the worker gave, if it ended well.
     fn given(&self, ended: &Ended) -> AttemptEnd {
-        if ended.how != How::Exited(0) {
-            return self.failed(ended);
-        }
-        if self.speaks == Speaks::Json {
+        if let (Some(tool), How::Exited(status)) = (self.job.tool(), &ended.how) {
             return match self.printed(limits::VALUE_BYTES as u64) {
-                Ok(printed) => back::tool(&printed),
+                Ok(printed) => tool::end(tool, *status, &printed, || self.failed(ended)),
                 Err(error) => wrong(error),
             };
+        }
+        if ended.how != How::Exited(0) {
+            return self.failed(ended);
         }
         let output =
             self.files.back().map_err(|error| error.to_string()).and_then(|back| back::output(&back));

@@ -6,7 +6,7 @@ use std::{ffi::OsString, path::Path};
 use serde_json::Value;
 use skein_core::engine::{Mode, Role};
 
-use super::job::Job;
+use super::{command::plain, job::Job};
 use crate::{
     secret::{SecretError, Secrets},
     workspace::AttemptDir,
@@ -54,12 +54,4 @@ pub fn of(
         tell("SKEIN_INTERRUPTED", "1".into());
     }
     Ok(environment)
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }

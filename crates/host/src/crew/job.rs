@@ -11,7 +11,7 @@ use skein_core::{
     time::Millis,
 };
 
-use super::about::About;
+use super::about::{About, Tool};
 use crate::{
     hands::Running,
     workspace::{Ledger, RunDir, Story},
@@ -91,6 +91,16 @@ impl Job {
             env: state.home(attempt.at.0).env.clone(),
             about: About::read(about)?,
         })
+    }
+}
+
+impl Job {
+    /// The tool that does it, where a tool does.
+    pub fn tool(&self) -> Option<&Tool> {
+        match &self.worker {
+            Worker::Tool { tool, pinned } => self.about.tools.get(&Tool::key(tool, pinned.as_deref())),
+            _ => None,
+        }
     }
 }
 

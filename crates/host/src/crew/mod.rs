@@ -11,6 +11,7 @@ mod environment;
 mod job;
 mod prompt;
 mod publish;
+mod tool;
 mod verdict;
 
 use std::{
@@ -27,7 +28,7 @@ use skein_core::{
     time::Millis,
 };
 
-pub use about::{About, Agent, Tool};
+pub use about::{About, Agent, Piece, Tool};
 
 use self::{attempt::Laid, job::Job};
 use crate::{
