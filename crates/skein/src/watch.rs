@@ -1,11 +1,12 @@
 //! Watching a run that this process owns: what the host tells is shown, until there is nothing more to see.
 
 use std::{
+    collections::BTreeMap,
     io::{self, IsTerminal, Read, Seek, SeekFrom, Write},
     path::Path,
     sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError, Sender},
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -18,6 +19,7 @@ use skein_core::{
     time::Time,
 };
 use skein_host::{
+    crew::TellLine,
     host::{Told, Watcher},
     worker::shown,
 };
@@ -41,6 +43,8 @@ pub enum Note {
     Row(Arc<Batch>),
     Line(AttemptId, String),
     NoSpace,
+    /// This run goes on where the one that is followed failed; what is told of it.
+    Next(RunId, Receiver<Note>),
     Over(Over),
 }
 
@@ -57,21 +61,55 @@ pub enum Over {
     Broken(String),
 }
 
-/// Passes on what the host tells of one run.
-pub fn watcher(run: RunId, to: Sender<Note>) -> Watcher {
-    Box::new(move |told| {
-        let note = match told {
-            Told::Row { running, batch } if *running.run == run => Note::Row(Arc::clone(batch)),
-            Told::NoSpace { run: of } if *of == run => Note::NoSpace,
-            Told::Closed { run: of } if *of == run => Note::Over(Over::Closed),
-            Told::Lost { run: of } if *of == run => Note::Over(Over::Lost),
-            Told::SetAside { run: of, why } if *of == run => Note::Over(Over::SetAside(why.to_owned())),
-            Told::Broken { why } => Note::Over(Over::Broken(why.to_owned())),
-            _ => return,
-        };
-        // Whoever does not watch any more is not told.
-        let _ = to.send(note);
-    })
+/// Where what is told of runs goes: to whoever follows the run.
+#[derive(Debug, Clone, Default)]
+pub struct Desk(Arc<Mutex<BTreeMap<RunId, Sender<Note>>>>);
+
+impl Desk {
+    /// Follows a run from now on.
+    pub fn open(&self, run: &RunId) -> Receiver<Note> {
+        let (to, notes) = channel();
+        self.followed().insert(run.clone(), to);
+        notes
+    }
+
+    fn followed(&self) -> MutexGuard<'_, BTreeMap<RunId, Sender<Note>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn tell(&self, run: &RunId, note: Note) {
+        if let Some(to) = self.followed().get(run) {
+            // Whoever does not watch any more is not told.
+            let _ = to.send(note);
+        }
+    }
+
+    fn tell_all(&self, over: &Over) {
+        self.followed().values().for_each(|to| drop(to.send(Note::Over(over.clone()))));
+    }
+
+    /// Passes on what workers print.
+    pub fn lines(&self) -> TellLine {
+        let desk = self.clone();
+        Arc::new(move |run, attempt, line| desk.tell(run, Note::Line(attempt, line.to_owned())))
+    }
+
+    /// Passes on what the host tells. Who follows a run follows the one that retries it, too.
+    pub fn watcher(&self) -> Watcher {
+        let desk = self.clone();
+        Box::new(move |told| match told {
+            Told::Row { running, batch } => desk.tell(running.run, Note::Row(Arc::clone(batch))),
+            Told::NoSpace { run } => desk.tell(run, Note::NoSpace),
+            Told::Retries { run, by } => {
+                let notes = desk.open(by);
+                desk.tell(run, Note::Next(by.clone(), notes));
+            }
+            Told::Closed { run } => desk.tell(run, Note::Over(Over::Closed)),
+            Told::Lost { run } => desk.tell(run, Note::Over(Over::Lost)),
+            Told::SetAside { run, why } => desk.tell(run, Note::Over(Over::SetAside(why.to_owned()))),
+            Told::Broken { why } => desk.tell_all(&Over::Broken(why.to_owned())),
+        })
+    }
 }
 
 /// Standard output as a place to show a run on.
@@ -105,15 +143,25 @@ pub struct Follow<'a> {
     pub waits: bool,
 }
 
-/// Shows a run until it is over, and gives its last state.
-pub fn follow(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> (RunState, Over) {
+/// How a run was left that was followed.
+#[derive(Debug)]
+pub struct Last {
+    pub state: RunState,
+    pub over: Over,
+    /// The run that goes on.
+    pub next: Option<(RunId, Receiver<Note>)>,
+}
+
+/// Shows a run until it is over.
+pub fn follow(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> Last {
     match output.format {
         Format::Human => human(follow, notes, output),
         Format::Json | Format::Jsonl => plain(follow, notes, output),
     }
 }
 
-fn human(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> (RunState, Over) {
+fn human(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> Last {
+    let mut next = None;
     let kept = follow.kept.to_owned();
     let options = Options {
         paint: output.paint,
@@ -137,6 +185,7 @@ fn human(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> (RunStat
             Ok(Note::NoSpace) => {
                 output.warn("there is no space left for the journal; the run goes on when there is")
             }
+            Ok(Note::Next(run, notes)) => next = Some((run, notes)),
             Ok(Note::Over(over)) => break over,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break Over::Broken("the host has stopped".to_owned()),
@@ -151,10 +200,11 @@ fn human(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> (RunStat
     if let Ok(summary) = live.finish() {
         output.text(&summary);
     }
-    (live.state().clone(), over)
+    Last { state: live.state().clone(), over, next }
 }
 
-fn plain(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> (RunState, Over) {
+fn plain(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> Last {
+    let mut next = None;
     let mut jsonl = Jsonl::new(follow.plan.clone());
     let mut state = RunState::new();
     let over = loop {
@@ -173,14 +223,16 @@ fn plain(follow: Follow<'_>, notes: &Receiver<Note>, output: Output) -> (RunStat
                 }
             }
             Ok(Note::Line(..) | Note::NoSpace) => {}
+            Ok(Note::Next(run, notes)) => next = Some((run, notes)),
             Ok(Note::Over(over)) => break over,
             Err(_) => break Over::Broken("the host has stopped".to_owned()),
         }
     };
-    if output.format == Format::Json {
+    // Of runs that retry one another the last is the result.
+    if output.format == Format::Json && next.is_none() {
         output.json(&result(&follow.plan, &state));
     }
-    (state, over)
+    Last { state, over, next }
 }
 
 /// How the command ends that followed a run.

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, mpsc::channel},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use clap::Args;
@@ -31,7 +31,7 @@ use crate::{
     person,
     settle::{self, Wishes},
     state::State,
-    watch::{self, Follow, Note, Over},
+    watch::{self, Desk, Follow, Note, Over},
 };
 
 #[derive(Debug, Args)]
@@ -63,30 +63,38 @@ fn begin(arguments: &Arguments, state: Option<&Path>, output: Output) -> Result<
         output.refuse(Exit::Refused, &told.join("; "), None)
     })?;
     let run = new_id();
-    let (notes, shown) = channel();
-    let lines = notes.clone();
-    let tell = Arc::new(move |_: &RunId, attempt, line: &str| {
-        let _ = lines.send(Note::Line(attempt, line.to_owned()));
-    });
-    let crew = Crew::new(&state.path, secrets, Some(tell))
+    let desk = Desk::default();
+    let crew = Crew::new(&state.path, secrets, Some(desk.lines()))
         .map_err(|error| output.refuse(Exit::Store, &error.to_string(), None))?;
     let workers = loaded.project.config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
     let store: Arc<dyn Store> = state.store.clone();
-    let watcher = watch::watcher(run.clone(), notes.clone());
-    let host = Arc::new(Host::new(store, Box::new(crew), Capacity { workers }, watcher));
-    listen(&host, &run, &about.user, notes)
+    let host = Arc::new(Host::new(store, Box::new(crew), Capacity { workers }, desk.watcher()));
+    let notes = desk.open(&run);
+    let mine = Arc::new(Mutex::new(run.clone()));
+    listen(&host, &mine, &about.user, &desk)
         .map_err(|error| output.refuse(Exit::Broken, &format!("signals cannot be heard: {error}"), None))?;
-    let kept = state.path.join("runs").join(run.as_str());
-    let follow =
-        Follow { plan: plan.clone(), workspace: &about.workspace, kept: &kept, waits: !arguments.no_wait };
     let start = Start { run: run.clone(), retry_of: None, attempt: 1, context: Value::Null };
-    host.begin(vec![Begin { plan, start, about: about.value() }])
+    host.begin(vec![Begin { plan: plan.clone(), start, about: about.value() }])
         .map_err(|error| output.refuse(Exit::Store, &error.to_string(), None))?;
-    let (last, over) = watch::follow(follow, &shown, output);
-    if over == Over::Waits {
-        host.leave(&run);
+    let (mut run, mut notes) = (run, notes);
+    loop {
+        let kept = state.path.join("runs").join(run.as_str());
+        let waits = !arguments.no_wait;
+        let follow = Follow { plan: plan.clone(), workspace: &about.workspace, kept: &kept, waits };
+        let last = watch::follow(follow, &notes, output);
+        match (last.over, last.next) {
+            (Over::Closed, Some(next)) => {
+                (run, notes) = next;
+                *mine.lock().unwrap_or_else(PoisonError::into_inner) = run.clone();
+            }
+            (over, _) => {
+                if over == Over::Waits {
+                    host.leave(&run);
+                }
+                return Ok(watch::exit(&last.state, &over, output));
+            }
+        }
     }
-    Ok(watch::exit(&last, &over, output))
 }
 
 fn settled(
@@ -108,24 +116,20 @@ fn settled(
 }
 
 /// Once asks the run to stop; twice leaves it as it is.
-fn listen(
-    host: &Arc<Host>,
-    run: &RunId,
-    user: &str,
-    notes: std::sync::mpsc::Sender<Note>,
-) -> std::io::Result<()> {
+fn listen(host: &Arc<Host>, run: &Arc<Mutex<RunId>>, user: &str, desk: &Desk) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let (host, run, user) = (Arc::downgrade(host), run.clone(), user.to_owned());
+    let (host, run, user, desk) = (Arc::downgrade(host), Arc::clone(run), user.to_owned(), desk.clone());
     let heard = move || {
         for (n, _) in signals.forever().enumerate() {
             let Some(host) = host.upgrade() else { return };
+            let run = run.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if n == 0 {
                 let reason = Some("stopped at the terminal".to_owned());
                 let _ = host.say(&run, Input::Cancel { by: user.clone(), reason });
                 continue;
             }
             host.leave(&run);
-            let _ = notes.send(Note::Over(Over::Left));
+            desk.tell(&run, Note::Over(Over::Left));
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(heard).map(drop)
