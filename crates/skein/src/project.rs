@@ -19,6 +19,8 @@ use crate::{
 const WORKFLOWS: [&str; 2] = [".workflows", "workflows"];
 /// How the file of a workflow may end; the first that is there wins.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+/// Where files describe agents.
+const AGENTS: [&str; 2] = ["agents", ".claude/agents"];
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 /// A folder with more workflows than this is not searched for names.
 const MOST: usize = 10_000;
@@ -122,6 +124,18 @@ impl OnDisk {
         found.ok_or_else(|| missing(why, known()))
     }
 
+    /// The standing instructions of an agent that a file describes: what stands below its front matter.
+    pub fn standing(&self, agent: &str) -> Option<String> {
+        let name = format!("{agent}.md");
+        if !is_name(&name) {
+            return None;
+        }
+        let files = AGENTS.iter().map(|folder| self.root.join(folder).join(&name));
+        let source = files.filter(|file| file.is_file()).find_map(|file| self.source(&file).ok())?;
+        let text = skein_dialects::body(&source).trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
     /// The files of all drivers.
     pub fn drivers(&self) -> Vec<PathBuf> {
         let folders = entries(&self.root.join(".drivers"));
@@ -141,7 +155,7 @@ impl OnDisk {
     /// Names of agents: from the configuration, and from files that describe one.
     fn agents(&self) -> Vec<String> {
         let mut names: BTreeSet<String> = self.config.agents.keys().cloned().collect();
-        for folder in ["agents", ".claude/agents"] {
+        for folder in AGENTS {
             names.extend(stems(&self.root.join(folder), &["md", "yaml", "yml"]));
         }
         names.into_iter().collect()
@@ -167,13 +181,16 @@ fn stems(folder: &Path, extensions: &[&str]) -> Vec<String> {
 /// The workflow of a name in a folder of workflows: a file, or a folder of its own. Looked up and not searched for,
 /// since thousands of steps may call thousands of workflows.
 fn one_named(folder: &Path, name: &str) -> Option<PathBuf> {
-    // A name is no path.
-    if !matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(only)] if only == name)
-    {
+    if !is_name(name) {
         return None;
     }
     let files = ENDINGS.iter().map(|ending| folder.join(format!("{name}.{ending}")));
     files.into_iter().find(|path| path.is_file()).or_else(|| in_folder(&folder.join(name)))
+}
+
+/// A name is no path.
+fn is_name(name: &str) -> bool {
+    matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(only)] if only == name)
 }
 
 /// All workflows in a folder of workflows, by name.

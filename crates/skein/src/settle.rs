@@ -152,7 +152,8 @@ impl Settle<'_> {
             );
             return self.problems.push(problem);
         }
-        let found = Agent { command: agent.command.clone(), instructions: agent.instructions.clone() };
+        let instructions = agent.instructions.clone().or_else(|| self.project.standing(name));
+        let found = Agent { command: agent.command.clone(), instructions };
         self.about.agents.insert(name.to_owned(), found);
     }
 

@@ -1,6 +1,9 @@
 //! One attempt from its start to its end: what it needs is laid out, the program runs, what it left is taken up.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::Value;
@@ -14,6 +17,7 @@ use super::{
     Shared, back,
     command::{Command, Speaks},
     environment,
+    git::Git,
     job::Job,
     tool, verdict,
 };
@@ -38,6 +42,11 @@ pub(super) struct Laid {
     without: Vec<Identity>,
     speaks: Speaks,
     check: Option<String>,
+    /// The run's workspace, where changed files are looked for.
+    workspace: Option<Root>,
+    /// The state folder.
+    state: PathBuf,
+    mark: Mark,
 }
 
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
@@ -65,7 +74,7 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
     let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
-    let mut task = Task::new(command.program, folder.path(), log_of(&files), mark);
+    let mut task = Task::new(command.program, folder.path(), log_of(&files), mark.clone());
     task.arguments = command.arguments;
     task.environment = environment;
     task.stdin = command.stdin.into();
@@ -77,7 +86,9 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     task.tell = shared.tell(&job);
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
     let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
-    Ok((task, Laid { job, run, files, folder, without, speaks: command.speaks, check }))
+    let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
+    let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
+    Ok((task, Laid { job, run, files, folder, without, speaks, check, workspace, state, mark }))
 }
 
 /// Where both streams of an attempt are kept for people to read.
@@ -215,7 +226,20 @@ impl Laid {
             }
             _ => None,
         };
-        verdict.map_or_else(|| self.failed(ended), verdict::Verdict::end)
+        match verdict {
+            Some(verdict) => self.guarded(verdict.end()),
+            None => self.failed(ended),
+        }
+    }
+
+    /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
+    fn guarded(&self, end: AttemptEnd) -> AttemptEnd {
+        let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
+        let git = Git { workspace, kept: self.files.root(), mark: &self.mark };
+        match git.changed(&guard.convergence) {
+            Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
+            Err(why) => never(format!("it cannot be told which files were changed: {why}")),
+        }
     }
 
     fn decision(&self) -> Option<String> {

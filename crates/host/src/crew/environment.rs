@@ -17,10 +17,15 @@ const NEEDED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "L
 
 pub type Environment = Vec<(OsString, OsString)>;
 
+/// The host's few.
+pub fn needed() -> Environment {
+    NEEDED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect()
+}
+
 /// What everything that a run starts is given: the host's few, and what the workflow declares.
 pub fn base(about: &About, declared: &Value) -> Environment {
-    let mut environment: Environment = Vec::new();
-    for name in NEEDED.into_iter().chain(about.pass_env.iter().map(String::as_str)) {
+    let mut environment = needed();
+    for name in about.pass_env.iter().map(String::as_str) {
         environment.extend(std::env::var_os(name).map(|value| (name.into(), value)));
     }
     if let Value::Object(declared) = declared {
