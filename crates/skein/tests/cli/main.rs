@@ -9,6 +9,7 @@ mod large;
 mod pages;
 mod parameters;
 mod project;
+mod run;
 mod session;
 mod terminal;
 mod validate;
