@@ -98,10 +98,13 @@ fn partial(text: &str) -> Option<(Version, usize)> {
     if parts.len() > numbers.len() {
         return None;
     }
-    for part in parts {
-        if matches!(part, "x" | "X" | "*") {
-            break;
-        }
+    let is_any = |part: &&str| matches!(*part, "x" | "X" | "*");
+    let numbered = parts.iter().take_while(|part| !is_any(part)).count();
+    // After one that may be anything comes no number.
+    if !parts[numbered..].iter().all(|part| is_any(part)) {
+        return None;
+    }
+    for part in &parts[..numbered] {
         let number = part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok())??;
         numbers[given] = number;
         given += 1;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use skein_core::{engine::AttemptEnd, ir::ErrorClass, limits};
 
 use crate::{
-    worker::{Ended, How},
+    worker::{Ended, How, Which},
     workspace::Root,
 };
 
@@ -47,7 +47,7 @@ fn class(word: &str) -> Option<ErrorClass> {
 pub fn failed(ended: &Ended, back: &Root, usual: ErrorClass) -> AttemptEnd {
     match &ended.how {
         How::Stopped => return AttemptEnd::Stopped,
-        How::TimedOut(which) if matches!(which, crate::worker::Which::Total(_)) => {
+        How::TimedOut(Which::Total(_)) => {
             return AttemptEnd::TimedOut;
         }
         _ => {}
