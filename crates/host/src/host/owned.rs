@@ -133,6 +133,7 @@ impl Owned {
             open: self.new_open(&batch),
             answers: self.answers(),
             urgent: self.is_ending(),
+            last: self.driver.state().phase == RunPhase::Closed,
             batch,
         };
         self.appending = Some(append.clone());

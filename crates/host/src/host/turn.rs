@@ -367,8 +367,7 @@ impl Loop {
 
     fn close(&mut self, key: Key) {
         if let Some(owned) = self.drop_run(key) {
-            // Whoever cannot let go of a run that is over holds nothing.
-            let _ = self.store.release(&owned.claim);
+            // With its last row the run was let go of.
             (self.watcher)(Told::Closed { run: owned.run() });
         }
     }

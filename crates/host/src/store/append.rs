@@ -19,9 +19,12 @@ pub struct Append {
     pub answers: Vec<(LetterId, Vec<u8>)>,
     /// It may use the space that is kept back for when there is no other: a cancel, and what ends a run.
     pub urgent: bool,
+    /// Nothing follows it: with this row the run is let go of.
+    pub last: bool,
 }
 
-/// Called once, from any thread, when an append is durable or never will be.
+/// Called once, from any thread, when an append is durable or never will be. Others wait for it, so it is quick, and
+/// writes nothing but with another append.
 pub type Done = Box<dyn FnOnce(Result<(), AppendError>) + Send>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -143,6 +143,9 @@ impl State {
         }
         found.events += batch.records.len() as u64;
         found.journal.push(Arc::clone(batch));
+        if append.last {
+            found.owner = None;
+        }
         if let Some(head) = &append.head {
             found.head = head.clone();
         }

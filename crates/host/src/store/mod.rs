@@ -40,7 +40,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Adds a row to the journal of a run. Rows of one run are given one at a time.
     fn append(&self, append: Append, done: Done);
 
-    /// The rows of a run from the one that holds or follows this event, until `each` has enough.
+    /// The rows of a run from the one that holds or follows this event, until `each` has enough. Each is checked
+    /// against the one before it.
     fn read(&self, run: &RunId, from: u64, each: &mut dyn FnMut(Batch) -> bool) -> Result<(), StoreError>;
 
     fn run(&self, run: &RunId) -> Result<Option<RunRow>, StoreError>;
@@ -51,22 +52,24 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The frozen definition of a hash.
     fn definition(&self, hash: Hash) -> Result<Vec<u8>, StoreError>;
 
-    /// Says something to a run, and wakes its owner.
+    /// Says something to a run, and wakes its owner. At most [`LETTERS`] may wait.
     fn send(&self, run: &RunId, body: &[u8]) -> Result<LetterId, StoreError>;
 
     /// Letters to runs that are owned here, which have no answer, oldest first.
     fn letters(&self) -> Result<Vec<Letter>, StoreError>;
 
-    /// Answers a letter that led to nothing that is appended.
+    /// Answers a letter that led to nothing that is appended. The first answer stands.
     fn answer(&self, letter: LetterId, answer: &[u8]) -> Result<(), StoreError>;
 
     /// Waits for the answer to a letter that was sent here, at most so long.
     fn answered(&self, letter: LetterId, within: Duration) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Who is told when something happens to runs that are owned here. Replaces who was told before.
+    /// Who is told when something happens to runs that are owned here, also of letters that came before. Replaces who
+    /// was told before. One that holds the store itself would keep it for ever.
     fn watch(&self, notify: Notify);
 
-    /// Sets a run aside, whoever owns it: its journal or its state is broken.
+    /// Sets a run aside, whoever owns it: its journal or its state is broken. The claim to it ends, and the first
+    /// reason stays.
     fn quarantine(&self, run: &RunId, why: &str) -> Result<(), StoreError>;
 
     /// Keeps bytes by their content, durable when this returns.

@@ -94,6 +94,9 @@ pub fn adopted(us: i32) -> Option<Vec<i32>> {
     Some(list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
 }
 
+/// How often to ask again for what was handed to us. One that is faster than this is met at the next look.
+const ADOPTED_ROUNDS: usize = 100;
+
 /// Every process there was, by number.
 #[derive(Debug, Default)]
 pub struct Table(BTreeMap<i32, Entry>);
@@ -119,13 +122,17 @@ impl Table {
         Table(entries.into_iter().map(|entry| (entry.seen.pid, entry)).collect())
     }
 
-    /// Reading all takes a while. What was handed to this process meanwhile is read again, so that nothing is missed
-    /// because its parent ended at the wrong moment.
+    /// Reading all takes a while. What was handed to this process meanwhile is read too, until there is nothing new: so
+    /// nothing is missed because its parent ended at the wrong moment. Children are handed on before the end of their
+    /// parent shows, so when all that is listed has been read, either one of a line is seen alive or the line is over.
     pub fn with_adopted(mut self, us: i32) -> Table {
-        for pid in adopted(us).unwrap_or_default() {
-            if self.get(pid).is_none_or(|entry| entry.parent != us) {
-                self.0.extend(read(pid).map(|entry| (pid, entry)));
+        for _ in 0..ADOPTED_ROUNDS {
+            let mut fresh = adopted(us).unwrap_or_default();
+            fresh.retain(|pid| self.get(*pid).is_none_or(|entry| entry.parent != us));
+            if fresh.is_empty() {
+                break;
             }
+            self.0.extend(fresh.into_iter().filter_map(|pid| Some((pid, read(pid)?))));
         }
         self
     }

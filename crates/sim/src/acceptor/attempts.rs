@@ -187,6 +187,7 @@ impl Acceptor {
                 ensure!(next.role == Role::Main && next.iteration == st.iteration, "a retry is main again");
             }
             At::Ready => {
+                ensure!(st.released, "it goes on already");
                 let same = next.role == st.role && next.iteration == st.iteration;
                 ensure!(same, "after a hold a step goes on where it stopped");
             }
@@ -196,6 +197,7 @@ impl Acceptor {
         st.onward(next.role, next.iteration, fresh);
         st.slot &= keeps;
         st.at = At::Ready;
+        st.released = false;
         st.may.clear();
         Ok(())
     }

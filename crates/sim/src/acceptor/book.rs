@@ -69,6 +69,8 @@ pub struct St {
     pub visit: u32,
     pub slot: bool,
     pub live: Option<AttemptId>,
+    /// A hold was released, and it has not been said how the step goes on.
+    pub released: bool,
     pub stop: Option<Stop>,
     /// Attempts of this iteration by role.
     pub numbers: BTreeMap<Role, u32>,
@@ -184,6 +186,7 @@ impl St {
             decided: None,
             signal: None,
             items: None,
+            released: false,
             children: Vec::new(),
             outcome: None,
             effect: None,

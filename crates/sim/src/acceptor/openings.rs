@@ -154,6 +154,7 @@ impl Acceptor {
         let st = self.st_mut(at)?;
         ensure!(st.at == At::Held(opening), "the step is not held");
         let blocked = std::mem::take(&mut st.blocked);
+        st.released = decision == Decision::Approve;
         st.at = At::Between;
         if decision == Decision::Reject {
             st.may = vec![May::End(Outcome::Rejected)];

@@ -43,14 +43,12 @@ impl Held {
         lock(&self.0).get(&claim.run).filter(|(_, epoch)| *epoch == claim.epoch).map(|(key, _)| *key)
     }
 
-    /// Forgets a claim. Whether there was one.
-    pub fn remove(&self, claim: &Claim) -> bool {
+    /// Forgets a claim, and gives the number of its run if there was one.
+    pub fn remove(&self, claim: &Claim) -> Option<i64> {
         let mut held = lock(&self.0);
-        let there = held.get(&claim.run).is_some_and(|(_, epoch)| *epoch == claim.epoch);
-        if there {
-            held.remove(&claim.run);
-        }
-        there
+        let (key, _) = *held.get(&claim.run).filter(|(_, epoch)| *epoch == claim.epoch)?;
+        held.remove(&claim.run);
+        Some(key)
     }
 
     fn all(&self) -> Vec<(Claim, i64)> {
@@ -173,7 +171,7 @@ impl Shared {
         };
         for (claim, key) in held {
             // One that was let go of meanwhile is not lost.
-            if !epochs.contains(&(key, claim.epoch)) && self.held.remove(&claim) {
+            if !epochs.contains(&(key, claim.epoch)) && self.held.remove(&claim).is_some() {
                 tell(Notice::Lost(claim.run));
             }
         }

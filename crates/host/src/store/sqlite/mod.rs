@@ -141,9 +141,13 @@ impl Store for Sqlite {
 
     fn release(&self, claim: &Claim) -> Result<(), StoreError> {
         // Forgotten first, so that it is not taken for lost.
-        self.held.remove(claim);
-        let (me, claim) = (Arc::clone(&self.me), claim.clone());
-        Ok(self.writer.ask(0, true, move |db| write::release(db, &me, &claim))?)
+        let key = self.held.remove(claim);
+        let (me, over) = (Arc::clone(&self.me), claim.clone());
+        let released = self.writer.ask(0, true, move |db| write::release(db, &me, &over));
+        if let (Some(key), Err(_)) = (key, &released) {
+            self.held.insert(key, claim);
+        }
+        Ok(released?)
     }
 
     fn append(&self, append: Append, done: Done) {
@@ -151,7 +155,10 @@ impl Store for Sqlite {
             return done(Err(AppendError::Broken("a row without an event is no row".into())));
         }
         match self.held.key(&append.claim) {
-            Some(key) => self.writer.push(Box::new(AppendRow::new(append, key, Arc::clone(&self.me), done))),
+            Some(key) => {
+                let (me, held) = (Arc::clone(&self.me), Arc::clone(&self.held));
+                self.writer.push(Box::new(AppendRow::new(append, key, me, held, done)));
+            }
             None => done(Err(AppendError::Lost)),
         }
     }

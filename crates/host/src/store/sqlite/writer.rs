@@ -70,6 +70,9 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
+        if self.thread.is_current() {
+            return Err(Fault::Row("who is told of an append cannot wait for another write".into()));
+        }
         let (reply, answer) = sync_channel(1);
         self.push(Box::new(Ask { run, bytes, urgent, answer: None, reply }));
         answer.recv().unwrap_or_else(|_| Err(Fault::Broken("the thread that writes has ended".into())))

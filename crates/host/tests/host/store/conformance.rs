@@ -8,8 +8,8 @@ use std::{
 
 use skein_core::{engine::Opening, ir::RunStatus, plan::Hash, time::Time};
 use skein_host::store::{
-    AppendError, ClaimError, Failing, LETTER_BYTES, LETTERS, LetterId, Memory, Notice, OpenRow, Owner,
-    Sqlite, Store, StoreError, Which,
+    Append, AppendError, ClaimError, Failing, LETTER_BYTES, LETTERS, LetterId, Memory, Notice, OpenRow,
+    Owner, Sqlite, Store, StoreError, Which,
 };
 
 use super::support::{LONG, Log, append, head, id, new_run, rows, take, texts};
@@ -45,6 +45,9 @@ conformance! {
     reading_starts_and_stops_where_it_is_told
     a_run_that_is_not_there_is_unknown
     a_run_is_made_once
+    runs_are_made_together_or_not_at_all
+    of_several_runs_those_that_are_free_are_had
+    the_last_row_lets_the_run_go
     a_claim_that_is_over_cannot_append
     a_row_out_of_place_is_lost
     a_row_without_events_is_none
@@ -122,7 +125,7 @@ fn a_run_that_is_not_there_is_unknown(world: &World) {
     assert_eq!(take(&*store, &id("r")), Err(ClaimError::Unknown(id("r"))));
     assert_eq!(store.read(&id("r"), 0, &mut |_| true), unknown);
     assert_eq!(store.send(&id("r"), b"x").map(drop), unknown);
-    assert_eq!(store.letters().map(drop), unknown);
+    assert_eq!(store.letters(), Ok(vec![]));
     assert_eq!(store.quarantine(&id("r"), "why"), unknown);
     assert_eq!(store.run(&id("r")), Ok(None));
 }
@@ -132,6 +135,40 @@ fn a_run_is_made_once(world: &World) {
     Log::create(&*store, "r");
     assert!(matches!(world().create(&[new_run("r")]), Err(StoreError::Failed(_))));
     assert_eq!(store.runs(Which::Newest(9)).unwrap().len(), 1);
+}
+
+fn runs_are_made_together_or_not_at_all(world: &World) {
+    let store = world();
+    Log::create(&*store, "there");
+    let twice = [new_run("a"), new_run("b"), new_run("a")];
+    let known = [new_run("a"), new_run("there")];
+    for refused in [&twice[..], &known[..]] {
+        assert!(matches!(store.create(refused), Err(StoreError::Failed(_))));
+        assert_eq!(store.run(&id("a")), Ok(None));
+    }
+    let claims = store.create(&[new_run("a"), new_run("b")]).unwrap();
+    assert_eq!(claims.iter().map(|claim| &claim.run).collect::<Vec<_>>(), [&id("a"), &id("b")]);
+}
+
+fn of_several_runs_those_that_are_free_are_had(world: &World) {
+    let (first, second) = (world(), world());
+    let claims = first.create(&[new_run("a"), new_run("b")]).unwrap();
+    first.release(&claims[0]).unwrap();
+    let had = second.claim(&[id("none"), id("a"), id("b")]).unwrap();
+    assert!(matches!(had[0], Err(ClaimError::Unknown(_))));
+    assert_eq!(had[1].as_ref().map(|claim| claim.epoch), Ok(2));
+    assert!(matches!(had[2], Err(ClaimError::Owned(_))));
+}
+
+fn the_last_row_lets_the_run_go(world: &World) {
+    let (store, other) = (world(), world());
+    let mut log = Log::create(&*store, "r");
+    let row = log.row(&["first"]);
+    append(&*store, Append { last: true, ..row }).unwrap();
+    assert_eq!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Nobody);
+    log.seq += 1;
+    assert_eq!(append(&*store, log.row(&["second"])), Err(AppendError::Lost));
+    take(&*other, &id("r")).unwrap();
 }
 
 fn a_claim_that_is_over_cannot_append(world: &World) {
@@ -316,16 +353,19 @@ fn nothing_of_a_lost_row_is_seen(world: &World) {
 fn letters_wait_for_an_answer(world: &World) {
     let (owner, sender) = (world(), world());
     Log::create(&*owner, "r");
-    Log::create(&*owner, "other");
+    Log::create(&*owner, "too");
+    Log::create(&*sender, "other");
     let first = sender.send(&id("r"), b"first").unwrap();
-    sender.send(&id("other"), b"not for r").unwrap();
-    let second = sender.send(&id("r"), b"second").unwrap();
-    let bodies = || -> Vec<_> {
-        owner.letters().unwrap().into_iter().map(|letter| (letter.id, letter.body)).collect()
+    let theirs = owner.send(&id("other"), b"for the other owner").unwrap();
+    let second = sender.send(&id("too"), b"second").unwrap();
+    let letters = |store: &dyn Store| -> Vec<_> {
+        store.letters().unwrap().into_iter().map(|letter| (letter.id, letter.run, letter.body)).collect()
     };
-    assert_eq!(bodies(), [(first, b"first".to_vec()), (second, b"second".to_vec())]);
+    let (one, two) = ((first, id("r"), b"first".to_vec()), (second, id("too"), b"second".to_vec()));
+    assert_eq!(letters(&*owner), [one, two.clone()], "of all its runs, and of no others");
+    assert_eq!(letters(&*sender), [(theirs, id("other"), b"for the other owner".to_vec())]);
     owner.answer(first, b"yes").unwrap();
-    assert_eq!(bodies(), [(second, b"second".to_vec())]);
+    assert_eq!(letters(&*owner), [two]);
     assert_eq!(sender.answered(first, Duration::ZERO), Ok(Some(b"yes".to_vec())));
     assert_eq!(sender.answered(second, Duration::ZERO), Ok(None));
     assert!(owner.answer(LetterId(999), b"?").is_err());
@@ -428,7 +468,7 @@ fn waiting_for_an_answer_ends(world: &World) {
 fn a_definition_is_kept_once(world: &World) {
     let store = world();
     let first = new_run("a");
-    store.create(&[first.clone()]).unwrap();
+    store.create(std::slice::from_ref(&first)).unwrap();
     store.create(&[new_run("b")]).unwrap();
     assert_eq!(world().definition(first.definition), Ok(first.frozen.to_vec()));
     assert!(matches!(store.definition(Hash::ZERO), Err(StoreError::Failed(_))));

@@ -86,6 +86,7 @@ impl Log {
             open: None,
             answers: Vec::new(),
             urgent: false,
+            last: false,
         }
     }
 

@@ -266,6 +266,13 @@ fn a_child_that_someone_else_started_is_left_alone() {
     assert_eq!(ended_already.wait().expect("it ended").code(), Some(9));
 }
 
+/// Looking for orphans takes a while, in which other children are started and end. None of them is taken for an orphan.
+#[test]
+fn a_child_that_is_being_started_is_no_orphan() {
+    let place = Place::new();
+    alone(&["crowd", &place.name("")]);
+}
+
 /// No time goes by where nothing is left: the moment for leftovers is not spent on every attempt.
 #[test]
 fn an_attempt_that_leaves_nothing_ends_at_once() {

@@ -6,9 +6,12 @@ use std::{
     fs,
     io::{Read, Write},
     os::unix::process::CommandExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio, exit},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
@@ -18,7 +21,7 @@ use rustix::process::{
     wait as wait_any,
 };
 use skein_core::time::Millis;
-use skein_host::worker::{Ended, Mark, StateMark, Task, start};
+use skein_host::worker::{Ended, Handle, How, Mark, StateMark, Task, leftovers, start};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -42,6 +45,8 @@ fn main() {
         ["engine", state, log, ref program @ ..] => engine(state, log, program),
         ["attempt", directory, idle, ref program @ ..] => attempt(Path::new(directory), idle, program),
         ["two", directory] => two(Path::new(directory)),
+        ["crowd", directory] => crowd(Path::new(directory)),
+        ["itself", state] => itself(Path::new(state)),
         ["measure", directory] => measure(Path::new(directory)),
         ["full", directory] => full(Path::new(directory)),
         ["poor", directory] => poor(Path::new(directory)),
@@ -209,9 +214,12 @@ fn bomb(depth: usize) {
     for_ever();
 }
 
+/// A mark that no other attempt here has.
 fn mark(state: &Path) -> Mark {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
     let state = StateMark::of(state).expect("a state directory");
-    format!("{state}/run/0.0.1.1.main.1").parse().expect("a mark")
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{state}/run/0.0.1.1.main.{n}").parse().expect("a mark")
 }
 
 /// Inherits what others leave and looks after its end, as the first process of a machine does.
@@ -261,31 +269,65 @@ fn attempt(directory: &Path, idle: &str, program: &[&str]) {
     print(format!("{:?}{}", ended.how, leaked.collect::<String>()).as_bytes());
 }
 
-/// Two attempts at once, one of which has a daemon that hides where it comes from. The end of the other is not its end,
-/// its own is.
-fn two(directory: &Path) {
-    let file = directory.join("signed");
-    let hidden = file.to_str().expect("a plain path");
-    let mut long = our_task(directory, &["daemon", "wipe", "stay", hidden]);
-    long.log = directory.join("long");
+fn begin(mut task: Task, log: PathBuf) -> (Handle, mpsc::Receiver<Ended>) {
+    task.log = log;
     let (send, receive) = mpsc::channel();
-    let handle = start(long, move |ended| send.send(ended).expect("someone waits"));
+    let handle = start(task, move |ended| send.send(ended).expect("someone waits"));
+    (handle, receive)
+}
+
+fn there(file: &Path) -> String {
     while !file.exists() {
         thread::sleep(Duration::from_millis(2));
     }
-    let daemon = fs::read_to_string(&file).expect("its number");
+    fs::read_to_string(file).expect("a number")
+}
+
+/// Two attempts at once, and a daemon that hides which of them it comes from. It lives until both are over.
+fn two(directory: &Path) {
+    let (first, hidden) = (directory.join("first"), directory.join("hidden"));
+    let name = |file: &Path| file.to_str().expect("a plain path").to_owned();
+    let other = begin(our_task(directory, &["wait", &name(&first)]), directory.join("log1"));
+    there(&first);
+    let its = begin(our_task(directory, &["daemon", "wipe", "stay", &name(&hidden)]), directory.join("log2"));
+    let daemon = there(&hidden);
     let lives = || Path::new("/proc").join(&daemon).exists();
-    for round in 0..3 {
-        let other = directory.join(format!("other{round}"));
-        let left =
-            run(our_task(directory, &["daemon", "keep", "end", other.to_str().expect("a plain path")]));
-        assert_eq!(left.leaked.len(), 1, "{left:?}");
-        assert_ne!(left.leaked[0].pid.to_string(), daemon);
-        assert!(lives());
-    }
-    handle.stop();
-    let ended = receive.recv().expect("it ends");
+    other.0.stop();
+    let ended = other.1.recv().expect("it ends");
+    assert!(lives() && ended.leaked.is_empty(), "{ended:?}");
+    its.0.stop();
+    let ended = its.1.recv().expect("it ends");
     assert!(!lives(), "{ended:?}");
+}
+
+/// Attempts that leave something behind, beside others that are just being started.
+fn crowd(directory: &Path) {
+    let leaving = thread::scope(|scope| {
+        let leaving = scope.spawn(|| {
+            for n in 0..10 {
+                let file = directory.join(format!("daemon{n}"));
+                let task =
+                    our_task(directory, &["daemon", "keep", "end", file.to_str().expect("a plain path")]);
+                let ended = begin(task, directory.join("leaving")).1.recv().expect("it ends");
+                assert_eq!(ended.leaked.len(), 1, "{ended:?}");
+            }
+        });
+        let mut count = 0;
+        while !leaving.is_finished() {
+            let ended = run(our_task(directory, &["environment"]));
+            assert_eq!((ended.how, ended.leaked), (How::Exited(0), vec![]), "after {count}");
+            count += 1;
+        }
+        leaving.join()
+    });
+    assert!(leaving.is_ok());
+}
+
+/// Looks for what an earlier engine left, as one of those that it left.
+fn itself(state: &Path) {
+    let state = StateMark::of(state).expect("a state directory");
+    let found = leftovers(&state, &[], |_| true);
+    print(format!("{}", found.len()).as_bytes());
 }
 
 /// A figure of this process, in kibibytes.

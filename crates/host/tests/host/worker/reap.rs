@@ -145,4 +145,6 @@ fn an_engine_never_ends_itself() {
     assert_eq!(leftovers(&state(&place), &[ours], |_| true).len(), 1, "only the worker, by its mark");
     started.handle.stop();
     started.end();
+    // One that carries a mark itself.
+    assert_eq!(super::run(place.misbehave(&["itself", &place.name("")])).tail, "0");
 }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use super::{int, letter};
 use crate::store::{
     Append, AppendError, Done,
-    sqlite::{fault::Fault, owner::Me, writer::Write},
+    sqlite::{fault::Fault, mailbox::Held, owner::Me, writer::Write},
 };
 
 pub struct AppendRow {
@@ -15,6 +15,7 @@ pub struct AppendRow {
     /// The number of the run in this database.
     key: i64,
     me: Arc<Me>,
+    held: Arc<Held>,
     records: Vec<u8>,
     outcome: Result<(), AppendError>,
     /// Who waits for the answers.
@@ -23,9 +24,13 @@ pub struct AppendRow {
 }
 
 impl AppendRow {
-    pub fn new(append: Append, key: i64, me: Arc<Me>, done: Done) -> AppendRow {
+    pub fn new(append: Append, key: i64, me: Arc<Me>, held: Arc<Held>, done: Done) -> AppendRow {
         let records = serde_json::to_vec(&append.batch.records).expect("records serialise to JSON");
-        AppendRow { append, key, me, records, outcome: Ok(()), senders: Vec::new(), done }
+        if append.last {
+            // Forgotten first, so that it is not taken for lost.
+            held.remove(&append.claim);
+        }
+        AppendRow { append, key, me, held, records, outcome: Ok(()), senders: Vec::new(), done }
     }
 
     /// Whether the run is still ours and where we left it. If so, it is past this row now.
@@ -34,14 +39,16 @@ impl AppendRow {
         let next = batch.seq.saturating_add(batch.records.len() as u64);
         let moved = db
             .prepare_cached(
-                "UPDATE fences SET events = ?1 WHERE run = ?2 AND epoch = ?3 AND events = ?4 AND owner = ?5",
+                "UPDATE fences SET events = ?1, owner = ?6
+                 WHERE run = ?2 AND epoch = ?3 AND events = ?4 AND owner = ?5",
             )?
             .execute(params![
                 int(next),
                 self.key,
                 int(self.append.claim.epoch),
                 int(batch.seq),
-                self.me.id()
+                self.me.id(),
+                (!self.append.last).then(|| self.me.id()),
             ])?;
         Ok(moved == 1)
     }
@@ -103,6 +110,10 @@ impl Write for AppendRow {
 
     fn done(self: Box<Self>, outcome: Result<(), Fault>) {
         let outcome = outcome.map_err(AppendError::from).and(self.outcome);
+        if self.append.last && outcome == Err(AppendError::NoSpace) {
+            // It will be given again.
+            self.held.insert(self.key, &self.append.claim);
+        }
         if outcome.is_ok() {
             self.senders.iter().for_each(|sender| self.me.owners().wake(sender));
         }

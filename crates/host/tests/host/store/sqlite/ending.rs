@@ -83,6 +83,24 @@ fn one_who_panics_harms_no_other() {
 }
 
 #[test]
+fn one_who_is_told_of_an_append_may_append_but_not_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(Sqlite::open(dir.path()).unwrap());
+    let mut log = Log::create(&*store, "r");
+    let row = log.row(&["0"]);
+    log.wrote(&row.batch.clone());
+    let (next, (told, outcomes)) = (Arc::clone(&store), mpsc::channel());
+    let then = move |_| {
+        let released = next.release(&log.claim);
+        next.append(log.row(&["1"]), Box::new(move |outcome| told.send((released, outcome)).unwrap()));
+    };
+    store.append(row, Box::new(then));
+    let (released, appended) = outcomes.recv_timeout(LONG).unwrap();
+    assert!(released.unwrap_err().to_string().contains("cannot wait"));
+    assert_eq!(appended, Ok(()));
+}
+
+#[test]
 fn values_that_the_dead_did_not_finish_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     drop(Sqlite::open(dir.path()).unwrap());

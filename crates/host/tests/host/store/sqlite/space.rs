@@ -63,7 +63,7 @@ pub fn full_disk(disk: &Path) {
 pub fn read_only(disk: &Path) {
     let state = disk.join("state");
     drop(Sqlite::open(&state).unwrap());
-    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(disk).status().unwrap();
+    let remount = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(disk).status().unwrap();
     assert!(remount.success());
     for dir in [state, disk.join("new")] {
         let error = Sqlite::open(&dir).unwrap_err();
