@@ -101,7 +101,7 @@ fn partial(text: &str) -> Option<(Version, usize)> {
     let is_any = |part: &&str| matches!(*part, "x" | "X" | "*");
     let numbered = parts.iter().take_while(|part| !is_any(part)).count();
     // After one that may be anything comes no number.
-    if !parts[numbered..].iter().all(|part| is_any(part)) {
+    if !parts[numbered..].iter().all(is_any) {
         return None;
     }
     for part in &parts[..numbered] {

@@ -55,7 +55,7 @@ impl Hands for Unlucky {
 fn plan(delay: u64) -> Plan {
     let retry = Some(RetryPolicy::fixed(2).initial_ms(delay));
     let definition = WorkflowDefinition { retry, ..WorkflowDefinition::new("again", "Fails.") };
-    let step = define_step(StepDefinition::new("one", ToolStep::tool("t").into()));
+    let step = define_step(StepDefinition::new("one", ToolStep::tool("t")));
     let committed = define_workflow(definition).step(step).commit().unwrap();
     committed.definition.bind(json!({})).unwrap()
 }
