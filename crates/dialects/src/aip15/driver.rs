@@ -246,3 +246,51 @@ fn requires(given: Given<'_>, sink: &mut Sink) -> (Vec<String>, Vec<String>) {
     let mut list = |given: Option<Given<'_>>| given.map(|given| texts(given, sink)).unwrap_or_default();
     (list(os), list(arch))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::argument::Piece, *};
+
+    fn read(more: &str) -> Result<Driver, Vec<String>> {
+        let text = format!(
+            "---\nname: Desk\nid: desk\ndescription: Does it.\nversion: 1.0.0\n{more}\n---\nProse.\n"
+        );
+        let said = |all: Vec<Diagnostic>| all.into_iter().map(|one| one.message).collect();
+        driver(Source::new("DRIVER.md", text)).map_err(said)
+    }
+
+    #[test]
+    fn a_driver_says_how_its_program_is_called() {
+        let driver = read(
+            "kind: cli\nbin: ./desk.sh\nbin_args: [--json]\ntimeout_override_ms: 900\n\
+             output: {exit_codes: {3: not_found, \"4\": rate_limited}}\n\
+             implements:\n  - tool: weigh\n    version: ^1\n    metadata: {cli: {argv: [weigh, \"${input.what}\"]}}\n",
+        )
+        .unwrap();
+        assert_eq!((driver.kind, driver.bin.as_deref()), (DriverKind::Cli, Some("./desk.sh")));
+        assert_eq!(driver.exit_codes, [(3, "not_found".to_owned()), (4, "rate_limited".to_owned())].into());
+        assert_eq!(driver.timeout, Some(Millis(900)));
+        let offer = &driver.implements[0];
+        assert!(offer.version.as_ref().is_some_and(|range| range.holds("1.4.0")));
+        let what = Piece::Input { path: vec!["what".into()], default: None };
+        assert_eq!(offer.argv, [vec![Piece::Text("weigh".into())], vec![what]]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_driver_is_said() {
+        for (more, says) in [
+            ("kind: cli\nimplements: [{tool: a}]", "a driver needs `bin`"),
+            ("kind: cli\nbin: a\nimplements: []", "at least one tool"),
+            ("kind: grpc\nimplements: [{tool: a}]", "`kind` cannot be `grpc`"),
+            ("kind: http\nimplements: [{tool: a, version: one}]", "`version` is a range of versions"),
+            (
+                "kind: cli\nbin: a\nimplements: [{tool: a, metadata: {cli: {argv: [\"${env.X}\"]}}}]",
+                "names no input",
+            ),
+            ("kind: cli\nbin: a\noutput: {exit_codes: {0: fine}}\nimplements: [{tool: a}]", "from 1 to 255"),
+        ] {
+            let said = read(more).unwrap_err();
+            assert!(said.iter().any(|one| one.contains(says)), "{more}: {said:?}");
+        }
+    }
+}

@@ -234,3 +234,65 @@ fn refuse_bodies(fields: &mut Fields<'_>, sink: &mut Sink) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(more: &str) -> Result<Tool, Vec<String>> {
+        let text = format!(
+            "---\nname: Weigh\nid: parcel-weigh\ndescription: Weighs.\nversion: 1.2.0\ninputs: {{type: object}}\n\
+             outputs: {{type: object}}\n{more}\n---\nProse.\n"
+        );
+        let said = |all: Vec<Diagnostic>| all.into_iter().map(|one| one.message).collect();
+        tool(Source::new("TOOL.md", text)).map_err(said)
+    }
+
+    #[test]
+    fn a_tool_says_what_it_needs() {
+        let tool =
+            read("timeout_ms: 100\nretry: {max_attempts: 2, backoff: fixed}\nidempotent: true").unwrap();
+        assert_eq!((tool.id.as_str(), tool.version.as_str()), ("parcel-weigh", "1.2.0"));
+        assert_eq!(tool.approval, ApprovalClass::Auto);
+        let mut step = StepDefinition::new("s", skein_core::builder::ToolStep::tool("parcel-weigh"));
+        step.timeout_ms = Some(7);
+        tool.complete(&mut step);
+        assert_eq!(step.timeout_ms, Some(7), "the step's own word counts");
+        assert_eq!(step.retry.map(|retry| retry.max_attempts), Some(2));
+    }
+
+    #[test]
+    fn the_stricter_class_counts() {
+        use ApprovalClass::{Always, Auto, OnMutate, PerStep, Policy};
+        let plain = read("").unwrap();
+        let changing = read("approval: on-mutate\nmutates: [workspace:src]").unwrap();
+        let strict = read("approval: always").unwrap();
+        for (class, plain_asks, changing_asks) in [
+            (Auto, false, true),
+            (PerStep, false, true),
+            (OnMutate, false, true),
+            (Policy("p".into()), true, true),
+            (Always, true, true),
+        ] {
+            let asks = (plain.asks(&class), changing.asks(&class), strict.asks(&class));
+            assert_eq!(asks, (plain_asks, changing_asks, true), "{class:?}");
+        }
+        assert!(changing.is_delicate() && !plain.is_delicate());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_tool_is_said() {
+        for (more, says) in [
+            ("mutates: [workspace:src]", "cannot be approved by itself"),
+            ("approval: always\nmutates: [src]", "`mutates` is what is changed"),
+            ("run: ./x", "`run` is no longer a field of a tool"),
+            ("timeuot_ms: 5", "a tool has no field `timeuot_ms`"),
+            ("driver_constraints: {require_kind: [grpc]}", "`require_kind` cannot be `grpc`"),
+        ] {
+            let said = read(more).unwrap_err();
+            assert!(said.iter().any(|one| one.contains(says)), "{more}: {said:?}");
+        }
+        let none = tool(Source::new("TOOL.md", "no front matter")).unwrap_err();
+        assert_eq!(none[0].code, Code::BadFrontMatter);
+    }
+}
