@@ -60,9 +60,20 @@ fn masked(value: &Value, run: &Value) -> Value {
             Value::Object(object.iter().map(field).collect::<Map<_, _>>())
         }
         Value::Array(items) => items.iter().map(|item| masked(item, run)).collect(),
-        Value::String(text) => Value::from(text.replace(id, "[run]")),
+        Value::String(text) => Value::from(without_times(&text.replace(id, "[run]"))),
         other => other.clone(),
     }
+}
+
+/// A text in which each word that is a time is masked.
+fn without_times(text: &str) -> String {
+    const TIME: &str = "0000-00-00T00:00:00Z";
+    let is_time = |word: &str| {
+        word.len() == TIME.len()
+            && word.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).eq(TIME.chars())
+    };
+    let words = text.split(' ').map(|word| if is_time(word) { "[masked]" } else { word });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn read(folder: &Folder, name: &str) -> String {
