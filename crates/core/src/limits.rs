@@ -76,6 +76,10 @@ pub const TIMEOUT: u64 = 366 * DAY;
 pub const BACKOFF: u64 = 24 * HOUR;
 pub const STOP_GRACE_DEFAULT: u64 = 10 * SECOND;
 pub const STOP_GRACE: u64 = 5 * MINUTE;
+/// How long a hook may take.
+pub const HOOK: u64 = 5 * MINUTE;
+/// How long git may take to say which files have changed.
+pub const GIT: u64 = MINUTE;
 
 // Workers and their files.
 /// What a checker's decision may fill.

@@ -24,6 +24,7 @@ mod result;
 mod say;
 mod settle;
 mod state;
+mod tools;
 mod watch;
 
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use std::{
     io,
     sync::{
         Arc,
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Sender, channel},
     },
 };
 
@@ -15,7 +15,7 @@ use crate::{
     changes::Changes,
     output::Output,
     state::State,
-    watch::{Note, Of, Over},
+    watch::{Inbox, Note, Of, Over},
 };
 
 struct Reader {
@@ -30,7 +30,7 @@ struct Reader {
 }
 
 /// Tells what happens to a run, as its own host would.
-pub fn listen(state: &State, run: &RunId, output: Output) -> io::Result<Receiver<Of>> {
+pub fn listen(state: &State, run: &RunId, output: Output) -> io::Result<Inbox> {
     let changes = Changes::of_journal(&state.path)?;
     let (to, told) = channel();
     let (store, run): (_, RunId) = (Arc::clone(&state.store), run.clone());
@@ -41,7 +41,7 @@ pub fn listen(state: &State, run: &RunId, output: Output) -> io::Result<Receiver
         }
     };
     std::thread::Builder::new().name("follow".into()).spawn(body)?;
-    Ok(told)
+    Ok(Inbox::new(told))
 }
 
 impl Reader {

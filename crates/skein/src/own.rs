@@ -7,9 +7,9 @@ use std::{
     io,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Sender, channel},
     },
 };
 
@@ -32,15 +32,17 @@ use crate::{
     output::Output,
     say,
     state::State,
-    watch::{self, Note, Of, Over},
+    watch::{self, Inbox, Note, Of, Over},
 };
 
 /// A host for some runs, and what it tells.
 #[derive(Debug)]
 pub struct Own {
     pub host: Arc<Host>,
-    pub told: Receiver<Of>,
+    pub told: Inbox,
     notes: Sender<Of>,
+    /// The runs that signals are for.
+    runs: Arc<Mutex<Vec<RunId>>>,
     /// Whether someone at the terminal asked for the end.
     stopped: Arc<AtomicBool>,
 }
@@ -57,23 +59,31 @@ impl Own {
         let store: Arc<dyn Store> = state.store.clone();
         let watcher = watch::watcher(notes.clone());
         let host = Arc::new(Host::new(store, Box::new(crew), Capacity { workers }, watcher));
-        Ok(Own { host, told, notes, stopped: Arc::default() })
+        let told = Inbox::new(told);
+        Ok(Own { host, told, notes, runs: Arc::default(), stopped: Arc::default() })
     }
 
     /// From now on, the first signal asks these runs to stop, and the second leaves them as they are.
     pub fn listen(&self, runs: Vec<RunId>, user: &str, output: Output) -> Result<(), Exit> {
-        self.heard(runs, user.to_owned())
+        runs.into_iter().for_each(|run| self.also(run));
+        self.heard(user.to_owned())
             .map_err(|error| output.refuse(Exit::Broken, &format!("signals cannot be heard: {error}"), None))
     }
 
-    fn heard(&self, runs: Vec<RunId>, user: String) -> io::Result<()> {
+    /// Signals are for this run, too.
+    pub fn also(&self, run: RunId) {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+    }
+
+    fn heard(&self, user: String) -> io::Result<()> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let (host, notes, stopped) =
-            (Arc::downgrade(&self.host), self.notes.clone(), Arc::clone(&self.stopped));
+        let (host, notes) = (Arc::downgrade(&self.host), self.notes.clone());
+        let (runs, stopped) = (Arc::clone(&self.runs), Arc::clone(&self.stopped));
         let body = move || {
             for (n, _) in signals.forever().enumerate() {
                 let Some(host) = host.upgrade() else { return };
                 stopped.store(true, Ordering::Release);
+                let runs = runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 for run in &runs {
                     if n == 0 {
                         let reason = Some("stopped at the terminal".to_owned());

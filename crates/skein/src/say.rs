@@ -221,7 +221,7 @@ fn ending() -> (Arc<AtomicBool>, Receiver<()>, Watcher) {
     let seen = Arc::clone(&ended);
     let watcher: Watcher = Box::new(move |told| match told {
         Told::Row { running, .. } => seen.store(running.state.end.is_some(), Ordering::Release),
-        Told::NoSpace { .. } => {}
+        Told::NoSpace { .. } | Told::Retries { .. } => {}
         Told::Closed { .. } | Told::Lost { .. } | Told::SetAside { .. } | Told::Broken { .. } => {
             let _ = to.send(());
         }

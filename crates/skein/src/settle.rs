@@ -10,7 +10,7 @@ use skein_core::{
     plan::Plan,
 };
 use skein_host::{
-    crew::{About, Agent},
+    crew::{About, Agent, Tool},
     secret,
     workspace::Grants,
 };
@@ -18,6 +18,7 @@ use skein_host::{
 use crate::{
     config::{self, Config},
     project::OnDisk,
+    tools::{Drivers, Wanted},
 };
 
 /// The worker that is a program of the project's own.
@@ -52,8 +53,16 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         pass_env: config.pass_env.clone(),
     };
     let mut problems = Vec::new();
+    let drivers = Drivers::of(project);
     for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
-        let own = Settle { config, grants: &grants, about: &mut about, problems: &mut problems };
+        let own = Settle {
+            project,
+            config,
+            drivers: &drivers,
+            grants: &grants,
+            about: &mut about,
+            problems: &mut problems,
+        };
         own.step(step);
     }
     problems.sort();
@@ -69,6 +78,8 @@ fn roots(project: &OnDisk, config: &Config, allowed: &[PathBuf]) -> Vec<PathBuf>
 }
 
 struct Settle<'a> {
+    project: &'a OnDisk,
+    drivers: &'a Drivers,
     config: &'a Config,
     grants: &'a Grants,
     about: &'a mut About,
@@ -116,9 +127,7 @@ impl Settle<'_> {
                 let name = name.as_deref().or(program.as_deref()).unwrap_or_default();
                 self.agent(step, name);
             }
-            Worker::Tool { tool, .. } => {
-                self.problems.push(format!("`{}`: this version cannot run the tool `{tool}` yet", step.id));
-            }
+            Worker::Tool { tool, pinned } => self.tool(step, tool, pinned.as_deref()),
             Worker::Action { action, .. } => {
                 self.problems
                     .push(format!("`{}`: this version cannot run the action `{action}` yet", step.id));
@@ -143,8 +152,17 @@ impl Settle<'_> {
             );
             return self.problems.push(problem);
         }
-        let found = Agent { command: agent.command.clone(), instructions: agent.instructions.clone() };
+        let instructions = agent.instructions.clone().or_else(|| self.project.standing(name));
+        let found = Agent { command: agent.command.clone(), instructions };
         self.about.agents.insert(name.to_owned(), found);
+    }
+
+    fn tool(&mut self, step: &Step, tool: &str, pinned: Option<&str>) {
+        let inputs: Vec<&str> = step.inputs.iter().map(|binding| binding.name.as_str()).collect();
+        match self.drivers.bind(self.project, Wanted { tool, pinned, inputs: &inputs }) {
+            Ok(found) => drop(self.about.tools.insert(Tool::key(tool, pinned), found)),
+            Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
+        }
     }
 
     fn secret(&mut self, step: &Step, name: &str) {

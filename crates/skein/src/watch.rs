@@ -1,11 +1,13 @@
 //! Watching a run: what is told of it is shown, until there is nothing more to see.
 
 use std::{
+    cell::RefCell,
+    collections::VecDeque,
     io::{self, IsTerminal, Read, Seek, SeekFrom, Write},
     path::Path,
     sync::{
         Arc,
-        mpsc::{Receiver, RecvTimeoutError, Sender},
+        mpsc::{Receiver, RecvError, RecvTimeoutError, Sender},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -33,6 +35,8 @@ use crate::{
 
 /// How often what runs is drawn again.
 const DRAW: Duration = Duration::from_millis(100);
+/// Longer than anyone watches.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// So much of the end of a log is shown.
 const TAIL: u64 = 4 * 1024;
 const TAIL_LINES: usize = 12;
@@ -45,6 +49,8 @@ pub enum Note {
     /// At the terminal.
     Typed(String),
     NoSpace,
+    /// This run goes on where the one that is followed failed.
+    Next(RunId),
     Over(Over),
 }
 
@@ -64,12 +70,49 @@ pub enum Over {
 /// A note, and the run that it is about; none: all of them.
 pub type Of = (Option<RunId>, Note);
 
+/// Where notes come in. Those about a run that is not followed yet are kept until it is.
+#[derive(Debug)]
+pub struct Inbox {
+    told: Receiver<Of>,
+    later: RefCell<VecDeque<Of>>,
+}
+
+impl Inbox {
+    pub fn new(told: Receiver<Of>) -> Inbox {
+        Inbox { told, later: RefCell::default() }
+    }
+
+    /// The next note, whatever it is about.
+    pub fn any(&self) -> Result<Of, RecvError> {
+        let kept = self.later.borrow_mut().pop_front();
+        kept.map_or_else(|| self.told.recv(), Ok)
+    }
+
+    /// The next note about a run, if it comes in time.
+    fn about(&self, run: &RunId, within: Duration) -> Result<Note, RecvTimeoutError> {
+        let is_about = |of: &Of| of.0.as_ref().is_none_or(|of| of == run);
+        let mut later = self.later.borrow_mut();
+        if let Some(kept) = later.iter().position(is_about).and_then(|at| later.remove(at)) {
+            return Ok(kept.1);
+        }
+        let until = Instant::now() + within;
+        loop {
+            let of = self.told.recv_timeout(until.saturating_duration_since(Instant::now()))?;
+            if is_about(&of) {
+                return Ok(of.1);
+            }
+            later.push_back(of);
+        }
+    }
+}
+
 /// Passes on what the host tells.
 pub fn watcher(to: Sender<Of>) -> Watcher {
     Box::new(move |told| {
         let (run, note) = match told {
             Told::Row { running, batch } => (Some(running.run), Note::Row(Arc::clone(batch))),
             Told::NoSpace { run } => (Some(run), Note::NoSpace),
+            Told::Retries { run, by } => (Some(run), Note::Next(by.clone())),
             Told::Closed { run } => (Some(run), Note::Over(Over::Closed)),
             Told::Lost { run } => (Some(run), Note::Over(Over::Lost)),
             Told::SetAside { run, why } => (Some(run), Note::Over(Over::SetAside(why.to_owned()))),
@@ -131,8 +174,17 @@ pub fn events(store: &dyn Store, run: &RunId) -> Result<u64, skein_host::store::
     Ok(events)
 }
 
-/// Shows a run until it is over, and gives its last state.
-pub fn follow(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState, Over) {
+/// How a run was left that was followed.
+#[derive(Debug)]
+pub struct Last {
+    pub state: RunState,
+    pub over: Over,
+    /// The run that goes on.
+    pub next: Option<RunId>,
+}
+
+/// Shows a run until it is over.
+pub fn follow(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
     match output.format {
         Format::Human => human(follow, notes, output),
         Format::Json | Format::Jsonl => plain(follow, notes, output),
@@ -159,7 +211,8 @@ impl Follow<'_> {
     }
 }
 
-fn human(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState, Over) {
+fn human(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
+    let mut next = None;
     let mut live = Live::new(follow.plan.clone(), Terminal, options(&follow, output));
     follow.read(0, follow.before, &mut |batch| drop(live.recall(batch)));
     if follow.before > 0 {
@@ -170,17 +223,18 @@ fn human(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState,
         if follow.is_over(live.state()) {
             break Over::Waits;
         }
-        match notes.recv_timeout(DRAW.saturating_sub(drawn.elapsed())) {
-            Ok((_, Note::Row(batch))) => {
+        match notes.about(follow.run, DRAW.saturating_sub(drawn.elapsed())) {
+            Ok(Note::Row(batch)) => {
                 follow.read(live.state().events, batch.seq, &mut |batch| drop(live.row(batch)));
                 let _ = live.row(&batch);
             }
-            Ok((_, Note::Line(attempt, line))) => live.output(attempt, &line),
-            Ok((_, Note::Typed(line))) => typed(&follow, &mut live, &line),
-            Ok((_, Note::NoSpace)) => {
+            Ok(Note::Line(attempt, line)) => live.output(attempt, &line),
+            Ok(Note::Typed(line)) => typed(&follow, &mut live, &line),
+            Ok(Note::NoSpace) => {
                 output.warn("there is no space left for the journal; the run goes on when there is")
             }
-            Ok((_, Note::Over(over))) => break over,
+            Ok(Note::Next(run)) => next = Some(run),
+            Ok(Note::Over(over)) => break over,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break Over::Broken("the host has stopped".to_owned()),
         }
@@ -197,7 +251,7 @@ fn human(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState,
     if let Ok(summary) = live.finish() {
         output.text(&summary);
     }
-    (live.state().clone(), over)
+    Last { state: live.state().clone(), over, next }
 }
 
 /// Someone answered what was asked last.
@@ -229,7 +283,8 @@ pub fn summary(follow: Follow<'_>, output: Output) -> (RunState, String) {
     (live.state().clone(), text)
 }
 
-fn plain(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState, Over) {
+fn plain(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
+    let mut next = None;
     let mut jsonl = Jsonl::new(follow.plan.clone());
     let mut state = RunState::new();
     let mut take = |state: &mut RunState, batch: &Batch, show: bool| {
@@ -249,23 +304,25 @@ fn plain(follow: Follow<'_>, notes: &Receiver<Of>, output: Output) -> (RunState,
         if follow.is_over(&state) {
             break Over::Waits;
         }
-        match notes.recv() {
-            Ok((_, Note::Row(batch))) => {
+        match notes.about(follow.run, FOREVER) {
+            Ok(Note::Row(batch)) => {
                 let from = state.events;
                 follow.read(from, batch.seq, &mut |batch| take(&mut state, batch, true));
                 if batch.seq == state.events {
                     take(&mut state, &batch, true);
                 }
             }
-            Ok((_, Note::Line(..) | Note::Typed(_) | Note::NoSpace)) => {}
-            Ok((_, Note::Over(over))) => break over,
+            Ok(Note::Line(..) | Note::Typed(_) | Note::NoSpace) => {}
+            Ok(Note::Next(run)) => next = Some(run),
+            Ok(Note::Over(over)) => break over,
             Err(_) => break Over::Broken("the host has stopped".to_owned()),
         }
     };
-    if output.format == Format::Json && !follow.quiet {
+    // Of runs that retry one another the last is the result.
+    if output.format == Format::Json && !follow.quiet && next.is_none() {
         output.json(&result(&follow.plan, &state));
     }
-    (state, over)
+    Last { state, over, next }
 }
 
 /// How the command ends that followed a run which it owned.

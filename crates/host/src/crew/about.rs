@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use skein_core::{ir::Schema, time::Millis};
 
 use crate::secret;
 
@@ -42,10 +43,49 @@ pub struct Agent {
 }
 
 /// A tool that is a program: JSON in on standard input, JSON out on standard output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tool {
+    /// The driver that was chosen.
+    pub driver: String,
+    /// A program and the arguments that are always the same.
     pub command: Vec<String>,
+    /// The arguments that values of the input fill in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<Vec<Piece>>,
+    #[serde(default)]
+    pub inputs: Schema,
+    #[serde(default)]
+    pub outputs: Schema,
+    /// What an exit status means, as an error code.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub exit_codes: BTreeMap<i32, String>,
+    /// The longest that the driver lets it take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Millis>,
+}
+
+/// A piece of an argument.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Piece {
+    Text(String),
+    /// A value of the input, by its path, and what stands for one that is not given.
+    Input {
+        path: Vec<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        default: Option<String>,
+    },
+}
+
+impl Tool {
+    /// The name under which a tool is settled. One that only one driver may provide is another tool.
+    pub fn key(tool: &str, pinned: Option<&str>) -> String {
+        match pinned {
+            Some(driver) => format!("{tool} by {driver}"),
+            None => tool.to_owned(),
+        }
+    }
 }
 
 impl About {

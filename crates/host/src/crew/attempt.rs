@@ -1,6 +1,9 @@
 //! One attempt from its start to its end: what it needs is laid out, the program runs, what it left is taken up.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::Value;
@@ -14,8 +17,9 @@ use super::{
     Shared, back,
     command::{Command, Speaks},
     environment,
+    git::Git,
     job::Job,
-    verdict,
+    tool, verdict,
 };
 use crate::{
     worker::{Ended, How, Mark, Task, Work},
@@ -38,10 +42,18 @@ pub(super) struct Laid {
     without: Vec<Identity>,
     speaks: Speaks,
     check: Option<String>,
+    /// The run's workspace, where changed files are looked for.
+    workspace: Option<Root>,
+    /// The state folder.
+    state: PathBuf,
+    mark: Mark,
 }
 
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
 pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), AttemptEnd> {
+    if let Some(tool) = job.tool() {
+        tool::check_inputs(tool, &job.given.inputs)?;
+    }
     let command = Command::of(&job).map_err(never)?;
     let about = &job.about;
     let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
@@ -62,17 +74,21 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
     let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
-    let mut task = Task::new(command.program, folder.path(), log_of(&files), mark);
+    let mut task = Task::new(command.program, folder.path(), log_of(&files), mark.clone());
     task.arguments = command.arguments;
     task.environment = environment;
     task.stdin = command.stdin.into();
     task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
-    (task.limit, task.idle, task.start) = (job.limit, job.idle, job.start);
+    let limits = [job.limit, job.tool().and_then(|tool| tool.limit)];
+    task.limit = limits.into_iter().flatten().min();
+    (task.idle, task.start) = (job.idle, job.start);
     task.filter = shared.filter();
     task.tell = shared.tell(&job);
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
     let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
-    Ok((task, Laid { job, run, files, folder, without, speaks: command.speaks, check }))
+    let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
+    let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
+    Ok((task, Laid { job, run, files, folder, without, speaks, check, workspace, state, mark }))
 }
 
 /// Where both streams of an attempt are kept for people to read.
@@ -170,14 +186,14 @@ impl Laid {
 
     /// What the worker gave, if it ended well.
     fn given(&self, ended: &Ended) -> AttemptEnd {
-        if ended.how != How::Exited(0) {
-            return self.failed(ended);
-        }
-        if self.speaks == Speaks::Json {
+        if let (Some(tool), How::Exited(status)) = (self.job.tool(), &ended.how) {
             return match self.printed(limits::VALUE_BYTES as u64) {
-                Ok(printed) => back::tool(&printed),
+                Ok(printed) => tool::end(tool, *status, &printed, || self.failed(ended)),
                 Err(error) => wrong(error),
             };
+        }
+        if ended.how != How::Exited(0) {
+            return self.failed(ended);
         }
         let output =
             self.files.back().map_err(|error| error.to_string()).and_then(|back| back::output(&back));
@@ -210,7 +226,20 @@ impl Laid {
             }
             _ => None,
         };
-        verdict.map_or_else(|| self.failed(ended), verdict::Verdict::end)
+        match verdict {
+            Some(verdict) => self.guarded(verdict.end()),
+            None => self.failed(ended),
+        }
+    }
+
+    /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
+    fn guarded(&self, end: AttemptEnd) -> AttemptEnd {
+        let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
+        let git = Git { workspace, kept: self.files.root(), mark: &self.mark };
+        match git.changed(&guard.convergence) {
+            Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
+            Err(why) => never(format!("it cannot be told which files were changed: {why}")),
+        }
     }
 
     fn decision(&self) -> Option<String> {

@@ -3,8 +3,6 @@
 //! Owns how the end of a process becomes the end of an attempt. Evidence decides: exit status, files, declared
 //! artifacts. What the text claims never does.
 
-use std::sync::Arc;
-
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use skein_core::{engine::AttemptEnd, ir::ErrorClass, limits};
@@ -118,40 +116,6 @@ fn parse(text: &str) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
-/// What a tool printed. An envelope that says no is a failure with its code.
-pub fn tool(printed: &[u8]) -> AttemptEnd {
-    let bad = |message: String| AttemptEnd::Failed {
-        class: ErrorClass::Validation,
-        code: Some("output_invalid".to_owned()),
-        message,
-        retry_at: None,
-    };
-    if printed.trim_ascii().is_empty() {
-        return AttemptEnd::Succeeded { output: Arc::new(Value::Null) };
-    }
-    match serde_json::from_slice::<Value>(printed) {
-        Ok(value) if value.get("ok") == Some(&Value::Bool(false)) => refused(&value),
-        Ok(value) => AttemptEnd::Succeeded { output: Arc::new(value) },
-        Err(error) => bad(format!("what it printed is not JSON: {error}")),
-    }
-}
-
-/// A tool's own envelope of an error.
-fn refused(value: &Value) -> AttemptEnd {
-    let error = &value["error"];
-    let code = error["code"].as_str().map(str::to_owned);
-    let known = match code.as_deref() {
-        Some("rate_limited") => ErrorClass::RateLimit,
-        Some("timeout") => ErrorClass::Timeout,
-        Some("upstream_error") => ErrorClass::External,
-        Some("input_invalid" | "input_unsupported") => ErrorClass::Validation,
-        _ if error["retryable"] == Value::Bool(true) => ErrorClass::Transient,
-        _ => ErrorClass::NonRetryable,
-    };
-    let message = error["message"].as_str().unwrap_or("the tool refused, and did not say why");
-    AttemptEnd::Failed { class: known, code, message: cut(message.to_owned()), retry_at: None }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -176,17 +140,5 @@ mod tests {
         assert_eq!(class("NON_RETRYABLE"), Some(ErrorClass::NonRetryable));
         assert_eq!(class(" transient "), Some(ErrorClass::Transient));
         assert_eq!(class("nonsense"), None);
-    }
-
-    #[test]
-    fn a_tool_may_refuse_in_its_own_words() {
-        let end = tool(br#"{"ok": false, "error": {"code": "rate_limited", "message": "slow down"}}"#);
-        let AttemptEnd::Failed { class, code, message, .. } = end else { panic!("{end:?}") };
-        assert_eq!(
-            (class, code.as_deref(), message.as_str()),
-            (ErrorClass::RateLimit, Some("rate_limited"), "slow down")
-        );
-        assert_eq!(tool(b"[1]\n"), AttemptEnd::Succeeded { output: Arc::new(json!([1])) });
-        assert!(matches!(tool(b"oops"), AttemptEnd::Failed { class: ErrorClass::Validation, .. }));
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use serde_json::Value;
 use skein_core::ir::Worker;
 
-use super::{job::Job, prompt};
+use super::{job::Job, prompt, tool};
 
 /// The shell of scripts, which stops at the first command that fails.
 const SHELL: [&str; 3] = ["bash", "-e", "-c"];
@@ -51,10 +51,10 @@ impl Command {
                 Command::new(words, prompt::of(job, agent).into_bytes(), Speaks::Words)
             }
             Worker::Tool { tool, .. } => {
-                let found =
-                    job.about.tools.get(tool).ok_or_else(|| format!("there is no tool `{tool}` here"))?;
+                let found = job.tool().ok_or_else(|| format!("there is no tool `{tool}` here"))?;
+                let words = tool::command(found, &job.given.inputs)?;
                 let stdin = serde_json::to_vec(&job.given.inputs).expect("inputs are JSON");
-                Command::new(found.command.iter().map(OsString::from), stdin, Speaks::Json)
+                Command::new(words.into_iter().map(OsString::from), stdin, Speaks::Json)
             }
             Worker::Action { action, .. } => Err(format!("no tool here does `{action}`")),
         }
@@ -72,7 +72,7 @@ impl Command {
 }
 
 /// A value as one argument.
-fn plain(value: &Value) -> String {
+pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

@@ -6,7 +6,7 @@ use std::{ffi::OsString, path::Path};
 use serde_json::Value;
 use skein_core::engine::{Mode, Role};
 
-use super::job::Job;
+use super::{about::About, command::plain, job::Job};
 use crate::{
     secret::{SecretError, Secrets},
     workspace::AttemptDir,
@@ -17,6 +17,23 @@ const NEEDED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "L
 
 pub type Environment = Vec<(OsString, OsString)>;
 
+/// The host's few.
+pub fn needed() -> Environment {
+    NEEDED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect()
+}
+
+/// What everything that a run starts is given: the host's few, and what the workflow declares.
+pub fn base(about: &About, declared: &Value) -> Environment {
+    let mut environment = needed();
+    for name in about.pass_env.iter().map(String::as_str) {
+        environment.extend(std::env::var_os(name).map(|value| (name.into(), value)));
+    }
+    if let Value::Object(declared) = declared {
+        environment.extend(declared.iter().map(|(name, value)| (name.into(), plain(value).into())));
+    }
+    environment
+}
+
 pub fn of(
     job: &Job,
     files: &AttemptDir,
@@ -24,13 +41,7 @@ pub fn of(
     check: Option<&str>,
     secrets: &Secrets,
 ) -> Result<Environment, SecretError> {
-    let mut environment: Environment = Vec::new();
-    for name in NEEDED.into_iter().chain(job.about.pass_env.iter().map(String::as_str)) {
-        environment.extend(std::env::var_os(name).map(|value| (name.into(), value)));
-    }
-    if let Value::Object(declared) = &*job.env {
-        environment.extend(declared.iter().map(|(name, value)| (name.into(), plain(value).into())));
-    }
+    let mut environment = base(&job.about, &job.env);
     for (name, secret) in secrets.of(&job.isolation.secrets)? {
         environment.push((name.into(), secret.expose().into()));
     }
@@ -54,12 +65,4 @@ pub fn of(
         tell("SKEIN_INTERRUPTED", "1".into());
     }
     Ok(environment)
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }

@@ -11,7 +11,11 @@ use skein_core::{
     time::Millis,
 };
 
-use super::about::About;
+use super::{
+    about::{About, Tool},
+    guard::Guard,
+    overlay,
+};
 use crate::{
     hands::Running,
     workspace::{Ledger, RunDir, Story},
@@ -34,6 +38,10 @@ pub struct Job {
     /// What it is given of others' artifacts.
     pub takes: Vec<ArtifactIn>,
     pub gives: Vec<ArtifactOut>,
+    /// What work that does not get nearer to its end is told.
+    pub overlay: Option<String>,
+    /// What a check is guarded by.
+    pub guard: Option<Guard>,
     /// Where a checker writes what it decided.
     pub decision_file: Option<String>,
     /// The folder in which steps of the run hand files to one another.
@@ -70,6 +78,8 @@ impl Job {
         let (worker, work) = worker(step, attempt.role)?;
         let main = attempt.role == Role::Main;
         let takes = if main { work.takes.clone() } else { Vec::new() };
+        let convergence = work.check.as_ref().and_then(|check| check.convergence.as_ref());
+        let (reasons, marks) = running.ledger.last_check(attempt.at).unwrap_or_default();
         let context = plan.definition.root().workflow.context.directory.clone();
         Ok(Job {
             run: run.clone(),
@@ -87,10 +97,26 @@ impl Job {
             context,
             takes,
             gives: if main { work.gives.clone() } else { Vec::new() },
+            overlay: convergence
+                .filter(|_| main)
+                .and_then(|convergence| overlay::of(convergence, task.stage, reasons, marks)),
+            guard: convergence
+                .filter(|_| attempt.role == Role::Check)
+                .and_then(|convergence| Guard::of(plan, convergence)),
             decision_file: work.check.as_ref().and_then(|check| check.decision_file.clone()),
             env: state.home(attempt.at.0).env.clone(),
             about: About::read(about)?,
         })
+    }
+}
+
+impl Job {
+    /// The tool that does it, where a tool does.
+    pub fn tool(&self) -> Option<&Tool> {
+        match &self.worker {
+            Worker::Tool { tool, pinned } => self.about.tools.get(&Tool::key(tool, pinned.as_deref())),
+            _ => None,
+        }
     }
 }
 

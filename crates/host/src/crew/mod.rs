@@ -8,9 +8,14 @@ mod attempt;
 mod back;
 mod command;
 mod environment;
+mod git;
+mod guard;
+mod hook;
 mod job;
+mod overlay;
 mod prompt;
 mod publish;
+mod tool;
 mod verdict;
 
 use std::{
@@ -27,14 +32,14 @@ use skein_core::{
     time::Millis,
 };
 
-pub use about::{About, Agent, Tool};
+pub use about::{About, Agent, Piece, Tool};
 
 use self::{attempt::Laid, job::Job};
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
     secret::Secrets,
-    worker::{self, Ended, Filter, Handle, NewFilter, Record, StateMark, Task, Tell},
+    worker::{self, Ended, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
     workspace::{ArtifactError, Context, Root, RunDir, Story, root::PathError},
 };
 
@@ -64,12 +69,15 @@ struct Shared {
     secrets: Secrets,
     redactor: Redactor,
     lines: Option<TellLine>,
-    live: Mutex<BTreeMap<(RunId, AttemptId), Live>>,
+    live: Mutex<BTreeMap<Doing, Live>>,
     /// Held by who writes a context folder.
     telling: Mutex<()>,
 }
 
-/// An attempt that has begun.
+/// What is being done, and for which run.
+type Doing = (RunId, Work);
+
+/// An attempt or a hook that has begun.
 enum Live {
     /// Its program has not been started; whether it is still to be.
     Ahead {
@@ -95,7 +103,7 @@ impl Crew {
 }
 
 impl Shared {
-    fn live(&self) -> MutexGuard<'_, BTreeMap<(RunId, AttemptId), Live>> {
+    fn live(&self) -> MutexGuard<'_, BTreeMap<Doing, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +135,7 @@ impl Shared {
     }
 
     /// Starts the program, unless it was called off meanwhile.
-    fn work(self: Arc<Shared>, task: Task, laid: Laid, key: (RunId, AttemptId), finish: Finish) {
+    fn work(self: Arc<Shared>, task: Task, laid: Laid, key: Doing, finish: Finish) {
         if self.is_stopped(&key) {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
@@ -136,8 +144,12 @@ impl Shared {
             let end = laid.take_up(&ended);
             shared.end(&ended_key, end, finish);
         });
-        // It may have ended or been called off by now.
-        if let Some(live) = self.live().get_mut(&key) {
+        self.started(&key, handle);
+    }
+
+    /// It has a process now. It may have ended or been called off meanwhile.
+    fn started(&self, key: &Doing, handle: Handle) {
+        if let Some(live) = self.live().get_mut(key) {
             if let Live::Ahead { stopped: true } = live {
                 handle.stop();
             }
@@ -145,11 +157,11 @@ impl Shared {
         }
     }
 
-    fn is_stopped(&self, key: &(RunId, AttemptId)) -> bool {
+    fn is_stopped(&self, key: &Doing) -> bool {
         matches!(self.live().get(key), Some(Live::Ahead { stopped: true }))
     }
 
-    fn end(&self, key: &(RunId, AttemptId), end: AttemptEnd, finish: Finish) {
+    fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
         self.live().remove(key);
         finish.tell(Report { end: self.without_secrets(end), cost: Cost::default() });
     }
@@ -198,7 +210,7 @@ impl Live {
 
 impl Hands for Crew {
     fn start(&mut self, running: Running<'_>, attempt: AttemptId, task: &Assignment, finish: Finish) {
-        let key = (running.run.clone(), attempt);
+        let key = (running.run.clone(), Work::Attempt(attempt));
         let job = match Job::of(running, attempt, task) {
             Ok(job) => job,
             Err(why) => return self.shared.end(&key, attempt::never(why), finish),
@@ -214,13 +226,16 @@ impl Hands for Crew {
     }
 
     fn stop(&mut self, run: &RunId, attempt: AttemptId) {
-        if let Some(live) = self.shared.live().get_mut(&(run.clone(), attempt)) {
+        if let Some(live) = self.shared.live().get_mut(&(run.clone(), Work::Attempt(attempt))) {
             live.stop();
         }
     }
 
     fn publish(&mut self, running: Running<'_>, item: Publication, published: Published) {
-        publish::publish(&self.shared, running, item, published);
+        match item {
+            Publication::Hook(number) => hook::run(&self.shared, running, number, published),
+            other => publish::publish(&self.shared, running, other, published),
+        }
     }
 
     fn clear(&mut self, runs: &[RunId]) {

@@ -44,7 +44,7 @@ impl Loop {
         claims.into_iter().map(|claim| self.adopt(claim?)).collect()
     }
 
-    fn adopt(&mut self, claim: Claim) -> Result<(), ResumeError> {
+    pub(super) fn adopt(&mut self, claim: Claim) -> Result<(), ResumeError> {
         match self.recall(&claim) {
             Ok(mut owned) => {
                 owned.queue(Input::Recover, None);

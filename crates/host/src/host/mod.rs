@@ -7,6 +7,7 @@
 mod begin;
 mod letter;
 mod owned;
+mod retry;
 mod turn;
 
 use std::{
@@ -101,6 +102,8 @@ pub enum ResumeError {
 pub enum Told<'a> {
     /// A row is durable.
     Row { running: Running<'a>, batch: &'a Arc<Batch> },
+    /// The run failed, and another begins that retries it.
+    Retries { run: &'a RunId, by: &'a RunId },
     /// Nothing of the run is wanted any more.
     Closed { run: &'a RunId },
     /// Someone else has it now.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use skein_core::{
-    engine::{Action, Event, Input, Record, RunPhase},
+    engine::{Action, Event, Input, Publication, Record, RunPhase},
     ids::RunId,
     time::{Millis, Time},
 };
@@ -39,13 +39,15 @@ enum Go {
 pub(super) struct Loop {
     pub store: Arc<dyn Store>,
     pub hands: Box<dyn Hands>,
-    clock: Clock,
-    watcher: Watcher,
+    pub clock: Clock,
+    pub watcher: Watcher,
     to: Sender<Said>,
-    runs: BTreeMap<Key, Owned>,
-    by_id: BTreeMap<RunId, Key>,
+    pub runs: BTreeMap<Key, Owned>,
+    pub by_id: BTreeMap<RunId, Key>,
     keys: u64,
     wakes: BTreeSet<(Time, Key)>,
+    /// Runs that are over and are to be retried, and when.
+    pub retries: BTreeSet<(Time, Key)>,
     /// Runs about which something was said in this turn.
     touched: BTreeSet<Key>,
     /// Runs that could do more with more workers, in turn.
@@ -73,6 +75,7 @@ impl Loop {
             by_id: BTreeMap::new(),
             keys: 0,
             wakes: BTreeSet::new(),
+            retries: BTreeSet::new(),
             touched: BTreeSet::new(),
             hungry: VecDeque::new(),
             capacity: capacity.workers,
@@ -105,6 +108,7 @@ impl Loop {
             }
         }
         self.wake();
+        self.retry_due();
         while let Some(key) = self.touched.pop_first() {
             self.pump(key);
         }
@@ -116,7 +120,8 @@ impl Loop {
         if !self.touched.is_empty() {
             return inbox.recv_timeout(Duration::ZERO);
         }
-        let Some((next, _)) = self.wakes.first() else {
+        let firsts = [self.wakes.first(), self.retries.first()];
+        let Some((next, _)) = firsts.into_iter().flatten().min() else {
             return inbox.recv().map_err(|_| RecvTimeoutError::Disconnected);
         };
         let left = Duration::from_millis(next.since(self.clock.now()).0);
@@ -163,7 +168,12 @@ impl Loop {
         Go::On
     }
 
-    fn say(&mut self, key: Key, input: Input, asker: Option<Asker>) {
+    pub fn say(&mut self, key: Key, input: Input, asker: Option<Asker>) {
+        if let Input::Cancel { by, .. } = &input
+            && self.call_off_retry(key, by)
+        {
+            return self.answer_ok(asker);
+        }
         if let Some(owned) = self.runs.get_mut(&key) {
             owned.queue(input, asker);
             self.touched.insert(key);
@@ -299,6 +309,7 @@ impl Loop {
                 self.hands.start(owned.running(), attempt, &task, finish);
             }
             Action::Stop(attempt) => self.hands.stop(owned.run(), attempt),
+            Action::Publish(Publication::Retry) => self.await_retry(key),
             Action::Publish(item) => {
                 let published = Published::new(self.to.clone(), key, item);
                 self.hands.publish(owned.running(), item, published);
@@ -382,8 +393,9 @@ impl Loop {
     }
 
     /// Nothing of the run goes on here.
-    fn drop_run(&mut self, key: Key) -> Option<Owned> {
+    pub fn drop_run(&mut self, key: Key) -> Option<Owned> {
         self.wake_at(key, None);
+        self.retries.retain(|(_, of)| *of != key);
         let owned = self.runs.remove(&key)?;
         self.by_id.remove(owned.run());
         self.busy = self.busy.saturating_sub(owned.busy);

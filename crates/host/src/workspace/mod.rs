@@ -8,6 +8,7 @@ mod context;
 mod control;
 mod files;
 mod grant;
+mod pattern;
 pub mod root;
 mod run_dir;
 
@@ -15,5 +16,6 @@ pub use artifact::{ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, K
 pub use context::{Context, Holder, Ledger, Observation, Source, Story, find_step};
 pub use files::{FileError, Given, GivenAs, Tokens};
 pub use grant::{GrantError, Grants};
+pub use pattern::Pattern;
 pub use root::Root;
 pub use run_dir::{AttemptDir, RunDir};

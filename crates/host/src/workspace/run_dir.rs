@@ -8,6 +8,7 @@
 //!   attempts/<attempt>/   stdout.log stderr.log inputs.json observation.json
 //!     back/               output error decision: what the worker may write
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
+//!   hooks/<number>/       log: what a hook printed
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   context/              for a run whose workflow names no context folder
 //!   pending/              what is not complete
@@ -24,6 +25,7 @@ const ATTEMPTS: &str = "attempts";
 const ARTIFACTS: &str = "artifacts";
 const CONTEXT: &str = "context";
 const FILES: &str = "files";
+const HOOKS: &str = "hooks";
 const PENDING: &str = "pending";
 
 /// The folder of a run.
@@ -119,6 +121,11 @@ impl RunDir {
     /// Removes the scratch folder, once what was to be given back is.
     pub fn remove_files(&self) -> Result<bool, PathError> {
         self.root.remove(FILES)
+    }
+
+    /// The folder of a hook, made where it is not there yet.
+    pub fn hook(&self, number: u32) -> Result<Root, PathError> {
+        self.root.make_folders(Path::new(HOOKS).join(number.to_string()), true)
     }
 
     /// The context folder of a run whose workflow names none.

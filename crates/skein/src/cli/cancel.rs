@@ -79,12 +79,12 @@ fn carry_through(state: &State, row: &RunRow, output: Output) -> Result<Exit, Ex
     let (waits, had, ask) = (false, false, None);
     let follow =
         Follow { run: &row.run, plan, store, workspace, kept: &kept, before, waits, quiet, had, ask };
-    let (last, over) = watch::follow(follow, &own.told, output);
-    if over == Over::Waits {
+    let last = watch::follow(follow, &own.told, output);
+    if last.over == Over::Waits {
         own.host.leave(&row.run);
     }
-    Ok(match (over, last.status()) {
+    Ok(match (last.over, last.state.status()) {
         (Over::Closed, RunStatus::Cancelled | RunStatus::Undone) => Exit::Done,
-        (over, _) => watch::exit(&last, &over, own.is_stopped(), output),
+        (over, _) => watch::exit(&last.state, &over, own.is_stopped(), output),
     })
 }

@@ -39,14 +39,14 @@ pub fn begin(state: &State, begin: Begin, output: Output) -> Result<Exit, Exit> 
     let own = Own::new(state, Secrets::default(), 0, output)?;
     own.host.begin(vec![begin]).map_err(|error| failed(&error, output))?;
     // Until its beginning is durable.
-    while let Ok((_, note)) = own.told.recv() {
+    while let Ok((_, note)) = own.told.any() {
         match note {
             Note::Row(_) => break,
             Note::Over(over) => {
                 let state = skein_core::engine::RunState::new();
                 return Err(crate::watch::exit(&state, &over, false, output));
             }
-            Note::Line(..) | Note::Typed(_) | Note::NoSpace => {}
+            Note::Line(..) | Note::Typed(_) | Note::NoSpace | Note::Next(_) => {}
         }
     }
     own.host.leave(&run);

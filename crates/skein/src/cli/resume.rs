@@ -125,24 +125,32 @@ pub struct Going<'a> {
     pub waits: bool,
 }
 
-/// Shows a run that is owned here until it is over or left.
+/// Shows a run that is owned here until it is over or left, and whatever run retries it.
 pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit {
-    let ask = if going.waits { own.ask(state, going.run, going.about, output) } else { None };
-    let follow = Follow {
-        run: going.run,
-        plan: going.plan,
-        store: &*state.store,
-        workspace: &going.about.workspace,
-        kept: &state.kept(going.run),
-        before: going.before,
-        waits: going.waits,
-        quiet: false,
-        had: false,
-        ask,
-    };
-    let (last, over) = watch::follow(follow, &own.told, output);
-    if over == Over::Waits {
-        own.host.leave(going.run);
+    let (mut run, mut before) = (going.run.clone(), going.before);
+    loop {
+        let ask = if going.waits { own.ask(state, &run, going.about, output) } else { None };
+        let follow = Follow {
+            run: &run,
+            plan: going.plan.clone(),
+            store: &*state.store,
+            workspace: &going.about.workspace,
+            kept: &state.kept(&run),
+            before,
+            waits: going.waits,
+            quiet: false,
+            had: false,
+            ask,
+        };
+        let last = watch::follow(follow, &own.told, output);
+        if let (Over::Closed, Some(next)) = (&last.over, last.next) {
+            own.also(next.clone());
+            (run, before) = (next, 0);
+            continue;
+        }
+        if last.over == Over::Waits {
+            own.host.leave(&run);
+        }
+        return watch::exit(&last.state, &last.over, own.is_stopped(), output);
     }
-    watch::exit(&last, &over, own.is_stopped(), output)
 }

@@ -59,7 +59,7 @@ pub fn run(given: Option<&Path>, waits: bool, output: Output) -> Result<Exit, Ex
         leave_waiting(&own, &mut all);
     }
     while all.values().any(|one| one.over.is_none()) {
-        let Ok((run, note)) = own.told.recv() else { break };
+        let Ok((run, note)) = own.told.any() else { break };
         hear(&mut all, run.as_ref(), note, output);
         if !waits {
             leave_waiting(&own, &mut all);
@@ -113,7 +113,7 @@ fn clash<'a>(
 
 fn recalled(state: &State, row: &RunRow, output: Output) -> Result<One, Exit> {
     let plan = state.plan(row, output)?;
-    let mut one = One { timeline: Timeline::new(&plan), plan, state: RunState::new(), over: None };
+    let mut one = One::new(plan);
     state
         .store
         .read(&row.run, 0, &mut |batch| {
@@ -125,6 +125,10 @@ fn recalled(state: &State, row: &RunRow, output: Output) -> Result<One, Exit> {
 }
 
 impl One {
+    fn new(plan: Plan) -> One {
+        One { timeline: Timeline::new(&plan), plan, state: RunState::new(), over: None }
+    }
+
     fn take(&mut self, batch: &Batch) -> Vec<Entry> {
         if batch.seq != self.state.events {
             return Vec::new();
@@ -142,6 +146,11 @@ fn hear(all: &mut BTreeMap<RunId, One>, run: Option<&RunId>, note: Note, output:
     let runs: BTreeSet<RunId> = run.map_or_else(|| all.keys().cloned().collect(), |run| [run.clone()].into());
     for run in runs {
         let Some(one) = all.get_mut(&run) else { continue };
+        if let Note::Next(next) = &note {
+            let next_one = One::new(one.plan.clone());
+            all.insert(next.clone(), next_one);
+            continue;
+        }
         match &note {
             Note::Row(batch) => {
                 for Entry { path, text, level, .. } in one.take(batch) {
@@ -158,7 +167,7 @@ fn hear(all: &mut BTreeMap<RunId, One>, run: Option<&RunId>, note: Note, output:
                 }
             }
             Note::NoSpace => output.warn("there is no space left for the journal; runs go on when there is"),
-            Note::Line(..) | Note::Typed(_) => {}
+            Note::Line(..) | Note::Typed(_) | Note::Next(_) => {}
         }
     }
 }

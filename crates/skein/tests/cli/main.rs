@@ -11,6 +11,7 @@ mod large;
 mod pages;
 mod parameters;
 mod project;
+mod run;
 mod runs;
 mod session;
 mod terminal;

@@ -107,6 +107,12 @@ impl Ledger {
         self.steps.get(&at)?.main.as_ref().map(|main| main.id)
     }
 
+    /// What the last check of a step said: its reasons and its fingerprints.
+    pub fn last_check(&self, at: StepAt) -> Option<(&[String], &[String])> {
+        let check = self.steps.get(&at)?.check.as_ref()?;
+        Some((&check.reasons, &check.fingerprints))
+    }
+
     fn checked(&mut self, attempt: AttemptId, end: &AttemptEnd, at: Time) {
         let none: &[String] = &[];
         let (finding, reasons, fingerprints) = match end {
