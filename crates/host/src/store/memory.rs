@@ -113,12 +113,12 @@ impl State {
             definition: new.definition,
             about: new.about.clone(),
             head: new.head.clone(),
-            open: Vec::new(),
+            open: new.open.clone(),
             quarantined: None,
             owner: Some(me),
             epoch: 1,
-            events: 0,
-            journal: Vec::new(),
+            events: new.first.as_ref().map_or(0, |row| row.records.len() as u64),
+            journal: new.first.iter().cloned().collect(),
         });
         Claim { run: new.run.clone(), epoch: 1 }
     }

@@ -119,8 +119,9 @@ fn now() -> Time {
 
 impl Store for Sqlite {
     fn create(&self, new: &[NewRun]) -> Result<Vec<Claim>, StoreError> {
-        let (me, runs) = (Arc::clone(&self.me), new.to_vec());
-        let bytes = new.iter().map(|new| new.frozen.len()).sum();
+        let me = Arc::clone(&self.me);
+        let runs: Vec<_> = new.iter().cloned().map(write::Creation::new).collect();
+        let bytes = runs.iter().map(write::Creation::bytes).sum();
         let keys = self.writer.ask(bytes, false, move |db| write::create(db, &me, &runs))??;
         let claims = new.iter().map(|new| Claim { run: new.run.clone(), epoch: 1 });
         let claims = keys.into_iter().zip(claims);

@@ -1,0 +1,487 @@
+//! The loop, with hands that do what a test says: on the store in memory and on the one on disk.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{Actor, AttemptId, Decision, Event, Input, Opening, Refusal},
+    ids::RunId,
+    ir::RunStatus,
+};
+use skein_host::{
+    host::{Answer, ResumeError},
+    store::{AppendError, Failing, Failure, Memory, Owner, Sqlite, Store},
+};
+
+use super::{
+    hands::{Asked, Does, bad, good, scripted},
+    kit::{after, gate, given, graph, plan, retried, soon, wait, work},
+    stage::{LONG, Note, Stage, World, events, id, memory, sqlite, status},
+};
+
+macro_rules! on_both {
+    ($($rule:ident)*) => {
+        mod on_disk { $( #[test] fn $rule() { super::$rule(&super::sqlite()); } )* }
+        mod in_memory { $( #[test] fn $rule() { super::$rule(&super::memory()); } )* }
+    };
+}
+
+on_both! {
+    a_chain_is_done_in_order
+    no_more_are_at_work_than_there_are_workers
+    a_big_run_does_not_starve_a_small_one
+    what_failed_is_tried_again_when_its_time_comes
+    letters_are_decided_and_answered
+    an_append_without_space_is_given_again
+    a_broken_journal_stops_the_host
+    many_runs_of_the_dead_are_resumed
+    a_run_that_was_left_is_resumed
+    an_end_that_nobody_tells_is_an_interruption
+    what_is_called_off_before_it_began_has_stopped
+    a_run_is_there_with_its_start_or_not_at_all
+}
+
+fn all_good(_: &RunId, _: &str, _: AttemptId) -> Does {
+    Does::Ends(good())
+}
+
+fn starts(events: &[Event]) -> Vec<AttemptId> {
+    let started = |event: &Event| match event {
+        Event::AttemptStarted { attempt, .. } => Some(*attempt),
+        _ => None,
+    };
+    events.iter().filter_map(started).collect()
+}
+
+fn a_chain_is_done_in_order(world: &World) {
+    let store = world();
+    let (hands, control) = scripted(all_good);
+    let stage = Stage::new(Arc::clone(&store), hands, 4);
+    stage.begin(&[("r", &plan(graph(vec![work("a"), after(work("b"), &["a"]), after(work("c"), &["b"])])))]);
+    stage.closed(&["r"]);
+    let steps: Vec<String> = (0..3).map(|_| control.started().1).collect();
+    assert_eq!(steps, ["a", "b", "c"]);
+    let row = store.run(&id("r")).unwrap().unwrap();
+    assert_eq!((row.head.status, row.head.closed, row.owner), (RunStatus::Succeeded, true, Owner::Nobody));
+    // The end of one step and the start of the next are one append.
+    let rows = super::stage::rows(&*store, &id("r"));
+    assert!(rows.len() <= 5, "{rows:#?}");
+}
+
+fn no_more_are_at_work_than_there_are_workers(world: &World) {
+    let wide = plan(graph((0..6).map(|n| work(&format!("s{n}"))).collect()));
+    for workers in [1, 3] {
+        let names: Vec<String> = (0..4).map(|n| format!("w{workers}-{n}")).collect();
+        let (hands, control) = scripted(|_, _, _| Does::Waits);
+        let stage = Stage::new(world(), hands, workers);
+        let runs: Vec<_> = names.iter().map(|name| (name.as_str(), &wide)).collect();
+        stage.begin(&runs);
+        for _ in 0..4 * 6 {
+            let (run, _, attempt) = control.started();
+            control.end(&run, attempt, good());
+        }
+        stage.closed(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(control.most() <= workers as usize, "{} of {workers}", control.most());
+    }
+    // All of them are used, too.
+    let (hands, control) = scripted(|_, _, _| Does::Waits);
+    let stage = Stage::new(world(), hands, 3);
+    stage.begin(&[("wide", &wide)]);
+    let running: Vec<_> = (0..3).map(|_| control.started()).collect();
+    assert_eq!(control.most(), 3);
+    for (run, _, attempt) in running {
+        control.end(&run, attempt, good());
+    }
+    for _ in 0..3 {
+        let (run, _, attempt) = control.started();
+        control.end(&run, attempt, good());
+    }
+    stage.closed(&["wide"]);
+}
+
+fn a_big_run_does_not_starve_a_small_one(world: &World) {
+    let big = plan(graph((0..40).map(|n| work(&format!("s{n}"))).collect()));
+    let small = plan(graph(vec![work("a"), after(work("b"), &["a"]), after(work("c"), &["b"])]));
+    let (hands, control) = scripted(|_, _, _| Does::Waits);
+    let stage = Stage::new(world(), hands, 2);
+    stage.begin(&[("big", &big), ("small", &small)]);
+    let mut order = Vec::new();
+    for _ in 0..43 {
+        let (run, _, attempt) = control.started();
+        order.push(run.to_string());
+        control.end(&run, attempt, good());
+    }
+    stage.closed(&["big", "small"]);
+    let last = order.iter().rposition(|run| run == "small").unwrap();
+    assert!(last < 12, "the small run waited: {order:?}");
+}
+
+fn what_failed_is_tried_again_when_its_time_comes(world: &World) {
+    let store = world();
+    let (hands, control) =
+        scripted(|_, _, attempt| Does::Ends(if attempt.attempt < 3 { bad() } else { good() }));
+    let stage = Stage::new(Arc::clone(&store), hands, 1);
+    stage.begin(&[("r", &plan(graph(vec![retried(work("a"), 3)])))]);
+    stage.closed(&["r"]);
+    let tried: BTreeSet<AttemptId> = (0..3).map(|_| control.started().2).collect();
+    assert_eq!(tried.len(), 3);
+    assert_eq!(status(&*store, "r"), RunStatus::Succeeded);
+}
+
+fn ask(from: &dyn Store, run: &str, body: &[u8]) -> Answer {
+    let letter = from.send(&id(run), body).unwrap();
+    let answer = from.answered(letter, LONG).unwrap().expect("an answer");
+    serde_json::from_slice(&answer).unwrap()
+}
+
+fn say(from: &dyn Store, run: &str, input: &Input) -> Answer {
+    ask(from, run, &serde_json::to_vec(input).unwrap())
+}
+
+fn decide(opening: u32) -> Input {
+    let by = Actor { name: "ada".into(), roles: Vec::new() };
+    Input::Decide { opening: Opening(opening), decision: Decision::Approve, by, reason: None }
+}
+
+fn letters_are_decided_and_answered(world: &World) {
+    let (store, other) = (world(), world());
+    let (hands, _control) =
+        scripted(|_, step, _| if step == "long" { Does::Waits } else { Does::Ends(good()) });
+    let stage = Stage::new(Arc::clone(&store), hands, 4);
+    let asks = plan(graph(vec![gate("g"), after(wait("w"), &["g"]), after(work("a"), &["w"])]));
+    stage.begin(&[("asks", &asks), ("long", &plan(graph(vec![work("long")])))]);
+    stage.event("asks", |event| matches!(event, Event::Opened { .. }));
+    assert!(matches!(say(&*other, "asks", &decide(7)), Answer::Refused(Refusal::UnknownOpening { .. })));
+    assert!(matches!(ask(&*other, "asks", b"{"), Answer::Unreadable(_)));
+    assert!(matches!(say(&*other, "asks", &Input::Recover), Answer::Unreadable(_)));
+    assert_eq!(say(&*other, "asks", &decide(0)), Answer::Done);
+    assert!(matches!(say(&*other, "asks", &decide(0)), Answer::Refused(_)));
+    let signal = Input::Signal { name: super::kit::signal(), payload: Arc::new(json!({"n": 2})), to: None };
+    assert_eq!(say(&*other, "asks", &signal), Answer::Done);
+    let cancel = Input::Cancel { by: "ada".into(), reason: None };
+    assert_eq!(say(&*other, "long", &cancel), Answer::Done);
+    stage.closed(&["asks", "long"]);
+    assert_eq!(status(&*other, "asks"), RunStatus::Succeeded);
+    assert_eq!(status(&*other, "long"), RunStatus::Cancelled);
+}
+
+fn an_append_without_space_is_given_again(world: &World) {
+    // The run waits for a time when the space is gone, and must not forget it meanwhile.
+    let mut late = retried(work("late"), 2);
+    late.policy.retry.backoff = skein_core::ir::Backoff {
+        initial: skein_core::time::Millis(1_300),
+        max: skein_core::time::Millis(1_300),
+        ..soon()
+    };
+    let failure = Failure { at: 4, onwards: false, written: false, error: AppendError::NoSpace };
+    let inner = world();
+    let store: Arc<dyn Store> = Arc::new(Failing::new(Arc::clone(&inner)).failing(failure));
+    let (hands, control) = scripted(|_, _, _| Does::Waits);
+    let stage = Stage::new(store, hands, 4);
+    // Row 1 starts both, row 2 has the failure, row 3 the end of one, row 4 that of another.
+    stage.begin(&[("r", &plan(graph(vec![late, work("x"), work("y")])))]);
+    let begun: Vec<_> = (0..3).map(|_| control.started()).collect();
+    let by_name = |name: &str| begun.iter().find(|(_, step, _)| step == name).unwrap();
+    let end = |name: &str, with| {
+        let (run, _, attempt) = by_name(name);
+        control.end(run, *attempt, with);
+    };
+    end("late", bad());
+    stage.event("r", |event| matches!(event, Event::RetryScheduled { .. }));
+    end("x", good());
+    stage.event("r", |event| matches!(event, Event::StepEnded { .. }));
+    end("y", good());
+    stage.until(|note| matches!(note, Note::NoSpace(_)).then_some(()));
+    stage.event("r", |event| matches!(event, Event::StepEnded { .. }));
+    let (run, step, attempt) = control.started();
+    assert_eq!(step, "late");
+    control.end(&run, attempt, good());
+    stage.closed(&["r"]);
+    assert_eq!(status(&*inner, "r"), RunStatus::Succeeded);
+}
+
+fn a_broken_journal_stops_the_host(world: &World) {
+    let error = AppendError::Broken("a failed sync".into());
+    let failure = Failure { at: 2, onwards: true, written: false, error };
+    let inner = world();
+    let (hands, control) = scripted(|_, _, _| Does::Waits);
+    let store = Arc::new(Failing::new(Arc::clone(&inner)).failing(failure));
+    let stage = Stage::new(store, hands, 4);
+    let both = plan(graph(vec![work("a"), work("b")]));
+    stage.begin(&[("r", &both)]);
+    let (run, _, attempt) = control.started();
+    control.end(&run, attempt, good());
+    let why = stage.until(|note| match note {
+        Note::Broken(why) => Some(why),
+        _ => None,
+    });
+    assert!(why.contains("a failed sync"), "{why}");
+    // The hands go with it, and with them whatever is at work.
+    control.are_gone();
+    let refused = stage.host.begin(vec![super::stage::begin("s", &both, Value::Null)]).unwrap_err();
+    assert!(refused.to_string().contains("the host has stopped"), "{refused}");
+    assert_eq!(stage.host.say(&id("r"), Input::Wake), None);
+}
+
+fn many_runs_of_the_dead_are_resumed(world: &World) {
+    let names: Vec<String> = (0..100).map(|n| format!("r{n}")).collect();
+    let two = plan(graph(vec![work("a"), after(work("b"), &["a"])]));
+    let dead = world();
+    let (hands, control) = scripted(|_, _, _| Does::Waits);
+    let stage = Stage::new(Arc::clone(&dead), hands, 10);
+    stage.begin(&names.iter().map(|name| (name.as_str(), &two)).collect::<Vec<_>>());
+    for _ in 0..10 {
+        control.started();
+    }
+    drop((stage, dead));
+    let store = world();
+    let (hands, control) = scripted(all_good);
+    let stage = Stage::new(Arc::clone(&store), hands, 10);
+    let resumed = stage.host.resume(names.iter().map(|name| id(name)).collect());
+    assert!(resumed.iter().all(Result::is_ok), "{resumed:?}");
+    stage.closed(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut started = 0;
+    for name in &names {
+        let events = events(&*store, name);
+        let starts = starts(&events);
+        assert_eq!(starts.iter().collect::<BTreeSet<_>>().len(), starts.len());
+        assert_eq!(status(&*store, name), RunStatus::Succeeded);
+        started += starts.len();
+    }
+    // Ten were cut off, and nothing else was done twice.
+    assert_eq!(started, 210);
+    let asked = control.rest().into_iter().filter(|asked| matches!(asked, Asked::Start { .. })).count();
+    assert_eq!(asked, 200);
+}
+
+fn a_run_that_was_left_is_resumed(world: &World) {
+    let store = world();
+    let (hands, control) =
+        scripted(|_, _, attempt| if attempt.attempt == 1 { Does::Waits } else { Does::Ends(good()) });
+    let stage = Stage::new(Arc::clone(&store), hands, 1);
+    stage.begin(&[("r", &plan(graph(vec![work("a")])))]);
+    let (_, _, attempt) = control.started();
+    stage.host.leave(&id("r"));
+    assert_eq!(control.next(), Asked::Stop { run: id("r"), attempt });
+    assert_eq!(control.next(), Asked::Forget { run: id("r") });
+    assert_eq!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Nobody);
+    assert_eq!(stage.host.say(&id("r"), Input::Wake), None);
+    assert_eq!(stage.host.resume(vec![id("r")]), [Ok(())]);
+    stage.closed(&["r"]);
+    assert_eq!(starts(&events(&*store, "r")).len(), 2);
+    // One that is over can be resumed, and is over again.
+    assert_eq!(stage.host.resume(vec![id("r")]), [Ok(())]);
+    stage.closed(&["r"]);
+    assert_eq!(starts(&events(&*store, "r")).len(), 2);
+}
+
+fn an_end_that_nobody_tells_is_an_interruption(world: &World) {
+    let store = world();
+    let (hands, control) =
+        scripted(|_, _, attempt| if attempt.attempt == 1 { Does::IsDropped } else { Does::Ends(good()) });
+    let stage = Stage::new(Arc::clone(&store), hands, 1);
+    stage.begin(&[("r", &plan(graph(vec![work("a")])))]);
+    stage.closed(&["r"]);
+    let (first, second) = (control.started().2, control.started().2);
+    assert_eq!((first.attempt, second.attempt), (1, 2));
+    let interrupted = |event: &Event| {
+        matches!(event, Event::AttemptEnded { attempt, end: skein_core::engine::AttemptEnd::Interrupted, .. }
+            if *attempt == first)
+    };
+    assert!(events(&*store, "r").iter().any(interrupted));
+}
+
+fn what_is_called_off_before_it_began_has_stopped(world: &World) {
+    // The second step cannot be given what it needs, which ends the run in the row that starts the first.
+    let store = world();
+    let (hands, control) = scripted(|_, _, _| Does::Waits);
+    let stage = Stage::new(Arc::clone(&store), hands, 4);
+    let zero = given(work("b"), "n", json!("$steps.zero.missing.deeper"));
+    let both = graph(vec![work("zero"), after(work("a"), &["zero"]), after(zero, &["zero"])]);
+    stage.begin(&[("r", &plan(both)), ("other", &plan(graph(vec![work("x")])))]);
+    for _ in 0..2 {
+        let (run, _, attempt) = control.started();
+        control.end(&run, attempt, good());
+    }
+    stage.closed(&["r", "other"]);
+    assert_eq!(status(&*store, "r"), RunStatus::Failed);
+    let called_off = events(&*store, "r").iter().any(|event| matches!(event, Event::StopAsked { .. }));
+    assert!(called_off, "this test needs a step that is started and stopped in one row");
+    // Its worker is free again.
+    let (runs, wide) = (["w"], plan(graph((0..4).map(|n| work(&format!("s{n}"))).collect())));
+    stage.begin(&[("w", &wide)]);
+    let begun: Vec<_> = (0..4).map(|_| control.started()).collect();
+    for (run, _, attempt) in begun {
+        control.end(&run, attempt, good());
+    }
+    stage.closed(&runs);
+}
+
+fn a_run_is_there_with_its_start_or_not_at_all(world: &World) {
+    let failure = |written| Failure { at: 1, onwards: false, written, error: AppendError::NoSpace };
+    let inner = world();
+    let store = Arc::new(Failing::new(Arc::clone(&inner)).failing(failure(false)));
+    let (hands, control) = scripted(all_good);
+    let stage = Stage::new(store, hands, 1);
+    let one = plan(graph(vec![work("a")]));
+    let begin = || vec![super::stage::begin("r", &one, Value::Null)];
+    assert!(stage.host.begin(begin()).is_err());
+    assert_eq!(inner.run(&id("r")).unwrap(), None);
+    // What it would have taken is not taken.
+    stage.host.begin(begin()).unwrap();
+    stage.closed(&["r"]);
+    assert_eq!(control.started().1, "a");
+    let first = super::stage::rows(&*inner, &id("r")).remove(0);
+    assert!(matches!(first.records[0].event, Event::RunStarted { .. }));
+}
+
+#[test]
+fn a_run_that_was_taken_is_let_go_and_its_workers_are_stopped() {
+    let store = Arc::new(Memory::new());
+    let other = store.another();
+    let (hands, control) =
+        scripted(|run, _, _| if run.as_str() == "r" { Does::Waits } else { Does::Ends(good()) });
+    let stage = Stage::new(Arc::clone(&store) as Arc<dyn Store>, hands, 1);
+    let one = plan(graph(vec![work("a")]));
+    stage.begin(&[("r", &one)]);
+    let (_, _, attempt) = control.started();
+    other.force(&id("r")).unwrap();
+    stage.until(|note| matches!(note, Note::Lost(run) if run.as_str() == "r").then_some(()));
+    assert_eq!(control.next(), Asked::Stop { run: id("r"), attempt });
+    assert_eq!(control.next(), Asked::Forget { run: id("r") });
+    assert_eq!(stage.host.say(&id("r"), Input::Wake), None);
+    // Its worker is free for others.
+    stage.begin(&[("s", &one)]);
+    stage.closed(&["s"]);
+}
+
+#[test]
+fn a_run_that_was_taken_on_disk_is_lost_at_the_next_append_at_the_latest() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(Sqlite::open(dir.path()).unwrap());
+    let (hands, control) = scripted(|_, _, _| Does::Waits);
+    let stage = Stage::new(Arc::clone(&store) as Arc<dyn Store>, hands, 2);
+    stage.begin(&[("r", &plan(graph(vec![work("a"), work("b")])))]);
+    let (run, _, first) = control.started();
+    let (_, _, second) = control.started();
+    let db = Connection::open(dir.path().join("skein.db")).unwrap();
+    db.execute("UPDATE fences SET owner = NULL, epoch = epoch + 1", []).unwrap();
+    control.end(&run, first, good());
+    stage.until(|note| matches!(note, Note::Lost(_)).then_some(()));
+    let stop = Asked::Stop { run, attempt: second };
+    while control.next() != stop {}
+    assert_eq!(starts(&events(&*store, "r")).len(), 2);
+}
+
+#[test]
+fn a_time_that_comes_while_a_row_is_written_does_not_write_it_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
+    let (appends, held) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU32::new(0)));
+    let (count, seen) = (Arc::clone(&appends), Arc::clone(&held));
+    let before = Arc::new(move |n| count.store(n, Ordering::Release));
+    // The thread that writes is kept for longer than the time that the run waits for.
+    let after_row = Arc::new(move |n| {
+        if n == 3 {
+            std::thread::sleep(Duration::from_millis(400));
+            seen.store(u32::try_from(appends.load(Ordering::Acquire)).unwrap(), Ordering::Release);
+        }
+    });
+    let store = Failing::new(Arc::clone(&inner)).before(before).after(after_row);
+    let (hands, control) = scripted(|_, step, attempt| match (step, attempt.attempt) {
+        ("late", 1) => Does::Ends(bad()),
+        ("x", _) => Does::Waits,
+        _ => Does::Ends(good()),
+    });
+    let stage = Stage::new(Arc::new(store), hands, 4);
+    let mut late = retried(work("late"), 2);
+    late.policy.retry.backoff.initial = skein_core::time::Millis(150);
+    late.policy.retry.backoff.max = skein_core::time::Millis(150);
+    stage.begin(&[("r", &plan(graph(vec![late, work("x")])))]);
+    let (run, attempt) = loop {
+        let (run, step, attempt) = control.started();
+        if step == "x" {
+            break (run, attempt);
+        }
+    };
+    stage.event("r", |event| matches!(event, Event::RetryScheduled { .. }));
+    control.end(&run, attempt, good());
+    stage.closed(&["r"]);
+    assert_eq!(held.load(Ordering::Acquire), 3, "a row was given to the store twice");
+    assert_eq!(status(&*inner, "r"), RunStatus::Succeeded);
+}
+
+#[test]
+fn a_run_whose_journal_is_damaged_is_set_aside_and_the_others_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["good-1", "bad", "good-2", "empty"];
+    {
+        let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
+        let (hands, control) = scripted(|_, _, _| Does::Waits);
+        let stage = Stage::new(store, hands, 4);
+        let one = plan(graph(vec![work("a")]));
+        stage.begin(&names.map(|name| (name, &one)));
+        for _ in names {
+            control.started();
+        }
+    }
+    let db = Connection::open(dir.path().join("skein.db")).unwrap();
+    let of = "run = (SELECT key FROM runs WHERE run = ?1)";
+    let damage = format!(
+        "UPDATE journal SET records = CAST(replace(CAST(records AS TEXT), '\"at\":1', '\"at\":2') AS BLOB) WHERE {of}"
+    );
+    assert_eq!(db.execute(&damage, ["bad"]).unwrap(), 1);
+    db.execute(&format!("DELETE FROM journal WHERE {of}"), ["empty"]).unwrap();
+    db.execute(&format!("UPDATE fences SET events = 0 WHERE {of}"), ["empty"]).unwrap();
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
+    let (hands, _control) = scripted(all_good);
+    let stage = Stage::new(Arc::clone(&store), hands, 4);
+    let resumed = stage.host.resume(names.map(id).to_vec());
+    for (name, resumed) in names.iter().zip(resumed) {
+        match resumed {
+            Ok(()) => assert!(name.starts_with("good"), "{name}"),
+            Err(ResumeError::SetAside(why)) => {
+                assert!(why.contains(&format!("`{name}`")), "{why}");
+                let row = store.run(&id(name)).unwrap().unwrap();
+                assert_eq!((row.quarantined, row.owner), (Some(why), Owner::Nobody));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    stage.closed(&["good-1", "good-2"]);
+    // Not loaded at the next start either.
+    let refused = stage.host.resume(vec![id("bad")]).remove(0).unwrap_err();
+    assert!(refused.to_string().contains("it was set aside"), "{refused}");
+}
+
+#[test]
+fn a_row_of_a_newer_version_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = plan(graph(vec![work("a")]));
+    {
+        let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
+        let (hands, control) = scripted(|_, _, _| Does::Waits);
+        let stage = Stage::new(store, hands, 4);
+        stage.begin(&[("r", &one)]);
+        control.started();
+    }
+    let db = Connection::open(dir.path().join("skein.db")).unwrap();
+    db.execute("UPDATE journal SET version = 99", []).unwrap();
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
+    let (hands, _control) = scripted(all_good);
+    let stage = Stage::new(Arc::clone(&store), hands, 4);
+    let refused = stage.host.resume(vec![id("r")]).remove(0).unwrap_err();
+    assert!(refused.to_string().contains("a newer version"), "{refused}");
+    let row = store.run(&id("r")).unwrap().unwrap();
+    assert_eq!((row.quarantined, row.owner), (None, Owner::Nobody));
+    let rows: i64 = db.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 1);
+}
