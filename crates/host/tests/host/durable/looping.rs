@@ -199,7 +199,7 @@ fn an_append_without_space_is_given_again(world: &World) {
     end("x", good());
     stage.event("r", |event| matches!(event, Event::StepEnded { .. }));
     end("y", good());
-    stage.until(|note| matches!(note, Note::NoSpace(_)).then_some(()));
+    stage.until(|note| matches!(note, Note::NoSpace).then_some(()));
     stage.event("r", |event| matches!(event, Event::StepEnded { .. }));
     let (run, step, attempt) = control.started();
     assert_eq!(step, "late");

@@ -42,8 +42,8 @@ pub enum Note {
     Row { run: RunId, batch: Arc<Batch> },
     Closed(RunId),
     Lost(RunId),
-    SetAside(RunId, String),
-    NoSpace(RunId),
+    SetAside,
+    NoSpace,
     Broken(String),
 }
 
@@ -59,8 +59,8 @@ pub fn watcher() -> (Watcher, mpsc::Receiver<Note>) {
             Told::Row { running, batch } => Note::Row { run: running.run.clone(), batch: Arc::clone(batch) },
             Told::Closed { run } => Note::Closed(run.clone()),
             Told::Lost { run } => Note::Lost(run.clone()),
-            Told::SetAside { run, why } => Note::SetAside(run.clone(), why.to_owned()),
-            Told::NoSpace { run } => Note::NoSpace(run.clone()),
+            Told::SetAside { .. } => Note::SetAside,
+            Told::NoSpace { .. } => Note::NoSpace,
             Told::Broken { why } => Note::Broken(why.to_owned()),
         };
         let _ = tell.send(note);
@@ -96,7 +96,7 @@ impl Stage {
         let mut left: BTreeSet<&str> = runs.iter().copied().collect();
         while !left.is_empty() {
             match self.next() {
-                Note::Row { .. } | Note::NoSpace(_) => {}
+                Note::Row { .. } | Note::NoSpace => {}
                 Note::Closed(run) => assert!(left.remove(run.as_str()), "{run} is over"),
                 other => panic!("{other:?}"),
             }
