@@ -1,9 +1,10 @@
 //! `kill -9` before and after every append of every reference run (A1), and at any moment (A2).
 //!
-//! The host is this test binary once more, with its failpoint in the environment. All of it, in place of a sample:
+//! The host is this test binary once more, with its failpoint in the environment. Many more kills at random moments, with
+//! a seed of one's own if one is to be had again:
 //!
 //! ```text
-//! cargo test --release -p skein-host --test host -- --ignored --nocapture durable::kill
+//! SKEIN_SEED=7 cargo test -p skein-host --test host -- --ignored --nocapture many_kills
 //! ```
 
 use std::{
@@ -13,10 +14,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -56,9 +54,9 @@ fn child() {
             }
         })
     };
-    let store = Arc::new(Failing::new(store).before(hook("before")).after(hook("after")));
-    live(&place, Arc::clone(&store) as Arc<dyn Store>, &names);
-    println!("\n@{}", store.count());
+    let store: Arc<dyn Store> = Arc::new(Failing::new(store).before(hook("before")).after(hook("after")));
+    live(&place, &store, Box::new(place.crew()), &names, None);
+    println!("\n@over");
 }
 
 fn host(dir: &Path, runs: &[&str], kill: &str) -> Command {
@@ -69,17 +67,16 @@ fn host(dir: &Path, runs: &[&str], kill: &str) -> Command {
     command
 }
 
-/// One life. How many appends it made, or none if it was killed.
-fn life(dir: &Path, runs: &[&str], kill: &str) -> Option<u64> {
+/// One life until all is over; none if it was killed.
+pub fn life(dir: &Path, runs: &[&str], kill: &str) -> Option<()> {
     let output = host(dir, runs, kill).output().unwrap();
     if output.status.signal() == Some(9) {
         return None;
     }
     let said = String::from_utf8_lossy(&output.stdout);
-    let count = said.lines().find_map(|line| line.strip_prefix('@'));
     let told = || format!("{runs:?}, {kill}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{}", told());
-    Some(count.unwrap_or_else(|| panic!("{}", told())).parse().unwrap())
+    assert!(output.status.success() && said.contains("@over"), "{}", told());
+    Some(())
 }
 
 /// What the runs came to, when all of them are over.
@@ -94,65 +91,31 @@ fn outcomes(dir: &Path, runs: &[&str]) -> BTreeMap<String, Outcome> {
     runs.iter().map(outcome).collect()
 }
 
-/// A reference run that is killed at these appends, once each, against one that is not.
-fn killed_at(name: &str, sample: impl Fn(u64) -> Vec<u64>) -> usize {
+/// A reference run that is killed once, before or after each of its appends in turn, against one that is not. Gives the
+/// number of kills.
+fn killed_at_each_append(name: &str) -> usize {
     let dir = tempfile::tempdir().unwrap();
-    let appends = life(dir.path(), &[name], "").expect("nobody killed it");
+    life(dir.path(), &[name], "").expect("nobody killed it");
     let expected = outcomes(dir.path(), &[name]);
     assert_eq!(expected[name].status, reference::get(name).ends, "{name}");
-    let mut kills = 0;
-    for when in ["before", "after"] {
-        for k in sample(appends) {
-            let dir = tempfile::tempdir().unwrap();
-            let kill = format!("{when} {k}");
-            if life(dir.path(), &[name], &kill).is_none() {
-                kills += 1;
-                life(dir.path(), &[name], "").expect("nobody killed it");
-            }
-            assert_eq!(outcomes(dir.path(), &[name]), expected, "{name}, killed {kill}");
+    let killed = |when: &str, k: &usize| {
+        let dir = tempfile::tempdir().unwrap();
+        let kill = format!("{when} {k}");
+        let killed = life(dir.path(), &[name], &kill).is_none();
+        if killed {
+            life(dir.path(), &[name], "").expect("nobody killed it");
         }
-    }
-    kills
-}
-
-/// All of it, side by side.
-fn each_reference(what: impl Fn(&str) -> usize + Sync) -> usize {
-    let names: Vec<&str> = reference::all().iter().map(|it| it.name).collect();
-    let (next, total) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let failed = Mutex::new(Vec::new());
-    let workers = thread::available_parallelism().map_or(2, |n| n.get() + 1);
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| what(name))) {
-                        Ok(count) => drop(total.fetch_add(count, Ordering::Relaxed)),
-                        Err(_) => failed.lock().unwrap().push(*name),
-                    }
-                }
-            });
-        }
-    });
-    assert_eq!(*failed.lock().unwrap(), [""; 0], "these differ; what of them is told above");
-    total.into_inner()
+        assert_eq!(outcomes(dir.path(), &[name]), expected, "{name}, killed {kill}");
+        killed
+    };
+    // Until none fires.
+    let count = |when| (1..).take_while(|k| killed(when, k)).count();
+    count("before") + count("after")
 }
 
 #[test]
-fn a_kill_at_an_append_changes_nothing_in_what_comes_of_a_run() {
-    // The first, the last, and one in between that differs from run to run.
-    let turn = AtomicUsize::new(0);
-    let kills = each_reference(|name| {
-        let nth = turn.fetch_add(1, Ordering::Relaxed) as u64;
-        killed_at(name, |appends| vec![1 + nth % appends.max(1), appends])
-    });
-    assert!(kills >= 60, "{kills}");
-}
-
-#[test]
-#[ignore = "takes minutes: every append of every run"]
 fn a_kill_at_any_append_changes_nothing_in_what_comes_of_a_run() {
-    // A life that was cut short may make more appends than one that was not; one more shows that none is left.
-    let kills = each_reference(|name| killed_at(name, |appends| (1..=appends + 1).collect()));
+    let kills = reference::with_each(killed_at_each_append);
     println!("{kills} kills");
     assert!(kills >= 200, "{kills}");
 }

@@ -5,18 +5,22 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread,
 };
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Actor, Decision, Event, Input, Opening, OpeningKind, RunPhase},
+    engine::{Actor, Decision, Event, Input, Opening, OpeningKind, Refusal, RunPhase},
     ids::RunId,
 };
 use skein_host::{
     crew::{About, Crew},
-    hands::Running,
+    hands::{Hands, Running},
     host::{Capacity, Host, Told},
     secret::Secrets,
     store::{Store, Which},
@@ -69,18 +73,38 @@ impl Place {
 /// What the people around a run are to do.
 enum Chore {
     Say(RunId, Input),
+    Cancel(RunId),
     Over(RunId),
 }
 
-/// Lives until all these runs are over.
-pub fn live(place: &Place, store: Arc<dyn Store>, names: &[&str]) {
+/// How a life went.
+#[derive(Debug, Default)]
+pub struct Lived {
+    pub rows: usize,
+    /// What was answered to the cancel that was asked for.
+    pub cancel: Option<Result<(), Refusal>>,
+}
+
+/// Lives until all these runs are over. Someone cancels after so many rows, if told to.
+pub fn live(
+    place: &Place,
+    store: &Arc<dyn Store>,
+    hands: Box<dyn Hands>,
+    names: &[&str],
+    cancel_after: Option<usize>,
+) -> Lived {
     let references: Vec<Reference> = names.iter().map(|name| reference::get(name)).collect();
     let cancelled: BTreeSet<RunId> =
         references.iter().filter(|it| it.cancelled).map(|it| id(it.name)).collect();
     let (tell, chores) = mpsc::channel();
     let (watched, own) = (tell.clone(), tell);
+    let rows = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&rows);
     let watcher = move |told: Told<'_>| match told {
         Told::Row { running, batch } => {
+            if Some(counted.fetch_add(1, Ordering::Relaxed) + 1) == cancel_after {
+                let _ = watched.send(Chore::Cancel(running.run.clone()));
+            }
             let new = batch.records.iter().map(|record| &record.event);
             for input in inputs(running, new, cancelled.contains(running.run)) {
                 let _ = watched.send(Chore::Say(running.run.clone(), input));
@@ -90,15 +114,18 @@ pub fn live(place: &Place, store: Arc<dyn Store>, names: &[&str]) {
         Told::NoSpace { .. } => {}
         other => panic!("{other:?}"),
     };
-    let host =
-        Host::new(Arc::clone(&store), Box::new(place.crew()), Capacity { workers: 8 }, Box::new(watcher));
-    let mut left = begin_or_resume(&host, &*store, place, &references, &own);
+    let host = Host::new(Arc::clone(store), hands, Capacity { workers: 8 }, Box::new(watcher));
+    let mut left = begin_or_resume(&host, &**store, place, &references, &own);
+    let mut lived = Lived::default();
     while !left.is_empty() {
         match chores.recv_timeout(LONG).unwrap_or_else(|_| panic!("{left:?} do not end")) {
             Chore::Over(run) => drop(left.remove(&run)),
             Chore::Say(run, input) => drop(host.say(&run, input)),
+            Chore::Cancel(run) => lived.cancel = host.say(&run, cancel()),
         }
     }
+    lived.rows = rows.load(Ordering::Relaxed);
+    lived
 }
 
 fn begin_or_resume(
@@ -155,7 +182,7 @@ fn answer(running: Running<'_>, opening: Opening) -> Option<Input> {
     Some(if open.kind == OpeningKind::Wait { paid() } else { approve(opening) })
 }
 
-pub fn approve(opening: Opening) -> Input {
+fn approve(opening: Opening) -> Input {
     let by = Actor { name: "ada".into(), roles: Vec::new() };
     Input::Decide { opening, decision: Decision::Approve, by, reason: None }
 }
@@ -164,7 +191,7 @@ fn paid() -> Input {
     Input::Signal { name: signal(), payload: Arc::new(json!({"cents": 2})), to: None }
 }
 
-pub fn cancel() -> Input {
+fn cancel() -> Input {
     Input::Cancel { by: "ada".into(), reason: None }
 }
 

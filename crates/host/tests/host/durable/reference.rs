@@ -1,6 +1,15 @@
 //! Reference runs: one small workflow for each thing that a run can do. Their work is done by real scripts, each of which
 //! writes the mark of its attempt to a ledger first, and whose outcome does not depend on how often it was cut off.
 
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
 use serde_json::json;
 use skein_core::{
     ids::ArtifactName,
@@ -242,4 +251,26 @@ pub fn all() -> Vec<Reference> {
 
 pub fn get(name: &str) -> Reference {
     all().into_iter().find(|reference| reference.name == name).unwrap_or_else(|| panic!("{name}"))
+}
+
+/// Does something with each of them, several at a time, and adds up what it counts.
+pub fn with_each(what: impl Fn(&str) -> usize + Sync) -> usize {
+    let names: Vec<&str> = all().iter().map(|it| it.name).collect();
+    let (next, total) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let failed = Mutex::new(Vec::new());
+    let workers = thread::available_parallelism().map_or(2, |n| n.get() + 1);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match catch_unwind(AssertUnwindSafe(|| what(name))) {
+                        Ok(count) => drop(total.fetch_add(count, Ordering::Relaxed)),
+                        Err(_) => failed.lock().unwrap().push(*name),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(*failed.lock().unwrap(), [""; 0], "these differ; what of them is told above");
+    total.into_inner()
 }
