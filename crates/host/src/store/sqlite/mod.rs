@@ -89,11 +89,27 @@ impl Sqlite {
         Ok(Sqlite { writer, mailbox, readers, held, blobs, me })
     }
 
+    fn take(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
+        let (me, runs) = (Arc::clone(&self.me), runs.to_vec());
+        let claims = self.writer.ask(0, true, move |db| {
+            runs.iter().map(|run| write::claim(db, &me, run)).collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let held = |(key, claim): (i64, Claim)| {
+            self.held.insert(key, &claim);
+            claim
+        };
+        Ok(claims.into_iter().map(|claim| claim.map(held)).collect())
+    }
+
     fn wake(&self, owner: Option<String>) {
         if let Some(owner) = owner {
             self.me.owners().wake(&owner);
         }
     }
+}
+
+fn is_owned(claim: &Result<Claim, ClaimError>) -> bool {
+    matches!(claim, Err(ClaimError::Owned(_)))
 }
 
 /// The database in this version's form, and a place among those who share it.
@@ -129,15 +145,19 @@ impl Store for Sqlite {
     }
 
     fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
-        let (me, runs) = (Arc::clone(&self.me), runs.to_vec());
-        let claims = self.writer.ask(0, true, move |db| {
-            runs.iter().map(|run| write::claim(db, &me, run)).collect::<rusqlite::Result<Vec<_>>>()
-        })?;
-        let held = |(key, claim): (i64, Claim)| {
-            self.held.insert(key, &claim);
-            claim
-        };
-        Ok(claims.into_iter().map(|claim| claim.map(held)).collect())
+        let claims = self.take(runs)?;
+        let refused: Vec<RunId> = runs
+            .iter()
+            .zip(&claims)
+            .filter(|(_, claim)| is_owned(claim))
+            .map(|(run, _)| run.clone())
+            .collect();
+        if refused.is_empty() || !self.me.owners().await_leaving() {
+            return Ok(claims);
+        }
+        let mut again = self.take(&refused)?.into_iter();
+        let second = |claim| if is_owned(&claim) { again.next().unwrap_or(claim) } else { claim };
+        Ok(claims.into_iter().map(second).collect())
     }
 
     fn release(&self, claim: &Claim) -> Result<(), StoreError> {
