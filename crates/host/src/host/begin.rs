@@ -67,7 +67,10 @@ impl Loop {
         if !had.is_empty() {
             self.hands.clear(&had);
         }
-        claims.into_iter().map(|claim| self.adopt(claim?)).collect()
+        let adopted = claims.into_iter().map(|claim| self.adopt(claim?)).collect();
+        // What was said to them while nobody listened.
+        self.read_letters();
+        adopted
     }
 
     fn adopt(&mut self, claim: Claim) -> Result<(), ResumeError> {

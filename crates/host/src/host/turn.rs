@@ -153,8 +153,12 @@ impl Loop {
             }
             Said::Published { key, item, failed } => self.say(key, Input::Published { item, failed }, None),
             Said::Notice(Notice::Mail) => self.read_letters(),
-            Said::Notice(Notice::Lost(run)) => {
-                if let Some(key) = self.by_id.get(&run).copied() {
+            Said::Notice(Notice::Lost(claim)) => {
+                let key = self.by_id.get(&claim.run).copied();
+                // Old news of a run that was claimed again is none.
+                if let Some(key) = key
+                    && self.runs.get(&key).is_some_and(|owned| owned.claim == claim)
+                {
                     self.lose(key);
                 }
             }
@@ -368,7 +372,7 @@ impl Loop {
         }
     }
 
-    fn read_letters(&mut self) {
+    pub fn read_letters(&mut self) {
         // What cannot be read now is looked for again at the next notice.
         let Ok(letters) = self.store.letters() else { return };
         for received in letters {

@@ -57,6 +57,13 @@ struct Run {
     journal: Vec<Arc<Batch>>,
 }
 
+impl Run {
+    /// The claim that counts.
+    fn claim(&self) -> Claim {
+        Claim { run: self.run.clone(), epoch: self.epoch }
+    }
+}
+
 struct Sent {
     run: RunId,
     body: Vec<u8>,
@@ -213,9 +220,10 @@ impl Memory {
         }
         let found = state.find(run)?;
         found.owner = Some(self.id);
+        let lost = found.claim();
         found.epoch += 1;
-        let claim = Claim { run: run.clone(), epoch: found.epoch };
-        tell(state, before, Notice::Lost(run.clone()));
+        let claim = found.claim();
+        tell(state, before, Notice::Lost(lost));
         Ok(claim)
     }
 
@@ -368,9 +376,10 @@ impl Store for Memory {
         let mut state = self.state();
         let found = state.find(run)?;
         found.quarantined.get_or_insert_with(|| why.to_owned());
+        let lost = found.claim();
         found.epoch += 1;
         let owner = found.owner.take();
-        tell(state, owner, Notice::Lost(run.clone()));
+        tell(state, owner, Notice::Lost(lost));
         Ok(())
     }
 

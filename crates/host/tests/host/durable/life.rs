@@ -17,13 +17,14 @@ use serde_json::{Value, json};
 use skein_core::{
     engine::{Actor, Decision, Event, Input, Opening, OpeningKind, Refusal, RunPhase},
     ids::RunId,
+    ir::RunStatus,
 };
 use skein_host::{
     crew::{About, Crew},
     hands::{Hands, Running},
     host::{Capacity, Host, Told},
     secret::Secrets,
-    store::{Store, Which},
+    store::{RunRow, Store, Which},
 };
 
 use super::{
@@ -140,8 +141,14 @@ fn begin_or_resume(
         references.iter().filter(|it| !rows.iter().any(|row| row.run.as_str() == it.name)).collect();
     let mut left: BTreeSet<RunId> = new.iter().map(|it| id(it.name)).collect();
     host.begin(new.iter().map(|it| begin(it.name, &(it.plan)(), place.about())).collect()).unwrap();
-    let unfinished: Vec<_> =
-        rows.into_iter().filter(|row| !row.head.closed && row.quarantined.is_none()).collect();
+    // What could not be undone, because the host was killed under it again and again, is tried once more.
+    let stuck = rows.iter().filter(|row| row.head.status == RunStatus::UndoFailed);
+    let again = serde_json::to_vec(&Input::RetryUndo { by: "ada".into() }).unwrap();
+    for row in stuck {
+        store.send(&row.run, &again).unwrap();
+    }
+    let goes_on = |row: &RunRow| !row.head.closed || row.head.status == RunStatus::UndoFailed;
+    let unfinished: Vec<_> = rows.into_iter().filter(goes_on).collect();
     let resumed = host.resume(unfinished.iter().map(|row| row.run.clone()).collect());
     assert!(resumed.iter().all(Result::is_ok), "{resumed:?}");
     for row in unfinished {

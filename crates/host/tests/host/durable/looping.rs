@@ -40,6 +40,8 @@ on_both! {
     a_big_run_does_not_starve_a_small_one
     what_failed_is_tried_again_when_its_time_comes
     letters_are_decided_and_answered
+    what_was_said_while_nobody_listened_is_heard
+    a_run_whose_state_makes_no_sense_is_set_aside
     an_append_without_space_is_given_again
     a_broken_journal_stops_the_host
     many_runs_of_the_dead_are_resumed
@@ -171,6 +173,41 @@ fn letters_are_decided_and_answered(world: &World) {
     stage.closed(&["asks", "long"]);
     assert_eq!(status(&*other, "asks"), RunStatus::Succeeded);
     assert_eq!(status(&*other, "long"), RunStatus::Cancelled);
+}
+
+fn what_was_said_while_nobody_listened_is_heard(world: &World) {
+    let (store, other) = (world(), world());
+    let (hands, control) = scripted(|_, _, _| Does::Waits);
+    let stage = Stage::new(Arc::clone(&store), hands, 1);
+    stage.begin(&[("r", &plan(graph(vec![work("a")])))]);
+    control.started();
+    stage.host.leave(&id("r"));
+    let cancel = serde_json::to_vec(&Input::Cancel { by: "ada".into(), reason: None }).unwrap();
+    let letter = other.send(&id("r"), &cancel).unwrap();
+    assert_eq!(stage.host.resume(vec![id("r")]), [Ok(())]);
+    stage.closed(&["r"]);
+    let answer = other.answered(letter, LONG).unwrap().expect("an answer");
+    assert_eq!(serde_json::from_slice::<Answer>(&answer).unwrap(), Answer::Done);
+    assert_eq!(status(&*store, "r"), RunStatus::Cancelled);
+}
+
+fn a_run_whose_state_makes_no_sense_is_set_aside(world: &World) {
+    let store = world();
+    let (hands, control) = scripted(|_, _, _| Does::Waits);
+    let stage = Stage::new(Arc::clone(&store), hands, 2);
+    let one = plan(graph(vec![work("a")]));
+    stage.begin(&[("bad", &one), ("good", &one)]);
+    let attempts = [control.started(), control.started()];
+    let broken = Input::Break { message: "it makes no sense".into() };
+    assert_eq!(stage.host.say(&id("bad"), broken), Some(Ok(())));
+    stage.until(|note| matches!(note, Note::SetAside).then_some(()));
+    let row = store.run(&id("bad")).unwrap().unwrap();
+    assert_eq!(row.quarantined.as_deref(), Some("it makes no sense"));
+    let bad = attempts.iter().find(|(run, ..)| run.as_str() == "bad").unwrap();
+    assert_eq!(control.next(), Asked::Stop { run: id("bad"), attempt: bad.2 });
+    let good_one = attempts.iter().find(|(run, ..)| run.as_str() == "good").unwrap();
+    control.end(&good_one.0, good_one.2, good());
+    stage.closed(&["good"]);
 }
 
 fn an_append_without_space_is_given_again(world: &World) {
