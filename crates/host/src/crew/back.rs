@@ -49,7 +49,7 @@ fn class(word: &str) -> Option<ErrorClass> {
 pub fn failed(ended: &Ended, back: &Root, usual: ErrorClass) -> AttemptEnd {
     match &ended.how {
         How::Stopped => return AttemptEnd::Stopped,
-        How::TimedOut(which) if matches!(which, crate::worker::Which::Total(_)) => {
+        How::TimedOut(crate::worker::Which::Total(_)) => {
             return AttemptEnd::TimedOut;
         }
         _ => {}

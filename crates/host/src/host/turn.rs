@@ -40,10 +40,10 @@ pub(super) struct Loop {
     pub store: Arc<dyn Store>,
     pub hands: Box<dyn Hands>,
     pub clock: Clock,
-    watcher: Watcher,
+    pub watcher: Watcher,
     to: Sender<Said>,
-    runs: BTreeMap<Key, Owned>,
-    by_id: BTreeMap<RunId, Key>,
+    pub runs: BTreeMap<Key, Owned>,
+    pub by_id: BTreeMap<RunId, Key>,
     keys: u64,
     wakes: BTreeSet<(Time, Key)>,
     /// Runs about which something was said in this turn.
@@ -342,7 +342,7 @@ impl Loop {
         }
     }
 
-    fn schedule(&mut self, key: Key, at: Option<Time>) {
+    pub fn schedule(&mut self, key: Key, at: Option<Time>) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         if let Some(before) = owned.wake.take() {
             self.wakes.remove(&(before, key));
@@ -387,46 +387,5 @@ impl Loop {
                 }
             }
         }
-    }
-
-    fn close(&mut self, key: Key) {
-        if let Some(owned) = self.drop_run(key) {
-            // Whoever cannot let go of a run that is over holds nothing.
-            let _ = self.store.release(&owned.claim);
-            (self.watcher)(Told::Closed { run: owned.run() });
-        }
-    }
-
-    fn set_aside(&mut self, key: Key) {
-        if let Some(owned) = self.drop_run(key) {
-            let why = owned.driver.state().quarantine.clone().unwrap_or_default();
-            let _ = self.store.quarantine(owned.run(), &why);
-            (self.watcher)(Told::SetAside { run: owned.run(), why: &why });
-        }
-    }
-
-    fn lose(&mut self, key: Key) {
-        if let Some(owned) = self.drop_run(key) {
-            (self.watcher)(Told::Lost { run: owned.run() });
-        }
-    }
-
-    fn leave(&mut self, key: Key) {
-        if let Some(owned) = self.drop_run(key) {
-            let _ = self.store.release(&owned.claim);
-        }
-    }
-
-    /// Nothing of the run goes on here.
-    fn drop_run(&mut self, key: Key) -> Option<Owned> {
-        self.schedule(key, None);
-        let owned = self.runs.remove(&key)?;
-        self.by_id.remove(owned.run());
-        self.busy = self.busy.saturating_sub(owned.busy);
-        for attempt in owned.driver.state().in_flight() {
-            self.hands.stop(owned.run(), *attempt);
-        }
-        self.hands.forget(owned.run());
-        Some(owned)
     }
 }

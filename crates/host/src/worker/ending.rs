@@ -201,7 +201,7 @@ mod tests {
             assert!(ending.wake() > now, "it does not spin");
             now = ending.wake();
         };
-        assert_eq!(left, [ghost.clone()]);
+        assert_eq!(left, std::slice::from_ref(&ghost));
         assert!(now - began >= Duration::from_secs(5) + GIVE_UP);
         assert!(now - began <= Duration::from_secs(6) + GIVE_UP);
     }

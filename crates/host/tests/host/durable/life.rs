@@ -170,10 +170,12 @@ fn inputs<'a>(running: Running<'_>, new: impl Iterator<Item = &'a Event>, cancel
             Event::Opened { opening, .. } | Event::StepHeld { opening, .. } => {
                 inputs.extend(answer(running, *opening));
             }
-            Event::AttemptStarted { attempt, .. } if cancelled && running.state.phase == RunPhase::Going => {
-                if running.names.step(attempt.at) == "long" {
-                    inputs.push(cancel());
-                }
+            Event::AttemptStarted { attempt, .. }
+                if cancelled
+                    && running.state.phase == RunPhase::Going
+                    && running.names.step(attempt.at) == "long" =>
+            {
+                inputs.push(cancel());
             }
             _ => {}
         }

@@ -1,30 +1,22 @@
 //! The loop, with hands that do what a test says: on the store in memory and on the one on disk.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use rusqlite::Connection;
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Actor, AttemptId, Decision, Event, Input, Opening, Refusal},
-    ids::RunId,
-    ir::RunStatus,
+    engine::{Actor, AttemptEnd, AttemptId, Decision, Event, Input, Opening, Refusal},
+    ir::{Backoff, RunStatus},
+    time::Millis,
 };
 use skein_host::{
-    host::{Answer, ResumeError},
-    store::{AppendError, Failing, Failure, Memory, Owner, Sqlite, Store},
+    host::Answer,
+    store::{AppendError, Failing, Failure, Owner, Store},
 };
 
 use super::{
-    hands::{Asked, Does, bad, good, scripted},
-    kit::{after, gate, given, graph, plan, retried, soon, wait, work},
-    stage::{LONG, Note, Stage, World, events, id, memory, sqlite, status},
+    hands::{Asked, Does, all_good, bad, good, scripted},
+    kit::{after, gate, given, graph, plan, retried, signal, soon, wait, work},
+    stage::{LONG, Note, Stage, World, begin, events, id, memory, rows, sqlite, starts, status},
 };
 
 macro_rules! on_both {
@@ -51,18 +43,6 @@ on_both! {
     a_run_is_there_with_its_start_or_not_at_all
 }
 
-fn all_good(_: &RunId, _: &str, _: AttemptId) -> Does {
-    Does::Ends(good())
-}
-
-fn starts(events: &[Event]) -> Vec<AttemptId> {
-    let started = |event: &Event| match event {
-        Event::AttemptStarted { attempt, .. } => Some(*attempt),
-        _ => None,
-    };
-    events.iter().filter_map(started).collect()
-}
-
 fn a_chain_is_done_in_order(world: &World) {
     let store = world();
     let (hands, control) = scripted(all_good);
@@ -74,7 +54,7 @@ fn a_chain_is_done_in_order(world: &World) {
     let row = store.run(&id("r")).unwrap().unwrap();
     assert_eq!((row.head.status, row.head.closed, row.owner), (RunStatus::Succeeded, true, Owner::Nobody));
     // The end of one step and the start of the next are one append.
-    let rows = super::stage::rows(&*store, &id("r"));
+    let rows = rows(&*store, &id("r"));
     assert!(rows.len() <= 5, "{rows:#?}");
 }
 
@@ -161,12 +141,12 @@ fn letters_are_decided_and_answered(world: &World) {
     let asks = plan(graph(vec![gate("g"), after(wait("w"), &["g"]), after(work("a"), &["w"])]));
     stage.begin(&[("asks", &asks), ("long", &plan(graph(vec![work("long")])))]);
     stage.event("asks", |event| matches!(event, Event::Opened { .. }));
-    assert!(matches!(say(&*other, "asks", &decide(7)), Answer::Refused(Refusal::UnknownOpening { .. })));
+    assert!(matches!(say(&*other, "asks", &decide(7)), Answer::Refused(Refusal::UnknownOpening)));
     assert!(matches!(ask(&*other, "asks", b"{"), Answer::Unreadable(_)));
     assert!(matches!(say(&*other, "asks", &Input::Recover), Answer::Unreadable(_)));
     assert_eq!(say(&*other, "asks", &decide(0)), Answer::Done);
     assert!(matches!(say(&*other, "asks", &decide(0)), Answer::Refused(_)));
-    let signal = Input::Signal { name: super::kit::signal(), payload: Arc::new(json!({"n": 2})), to: None };
+    let signal = Input::Signal { name: signal(), payload: Arc::new(json!({"n": 2})), to: None };
     assert_eq!(say(&*other, "asks", &signal), Answer::Done);
     let cancel = Input::Cancel { by: "ada".into(), reason: None };
     assert_eq!(say(&*other, "long", &cancel), Answer::Done);
@@ -213,11 +193,7 @@ fn a_run_whose_state_makes_no_sense_is_set_aside(world: &World) {
 fn an_append_without_space_is_given_again(world: &World) {
     // The run waits for a time when the space is gone, and must not forget it meanwhile.
     let mut late = retried(work("late"), 2);
-    late.policy.retry.backoff = skein_core::ir::Backoff {
-        initial: skein_core::time::Millis(1_300),
-        max: skein_core::time::Millis(1_300),
-        ..soon()
-    };
+    late.policy.retry.backoff = Backoff { initial: Millis(1_300), max: Millis(1_300), ..soon() };
     let failure = Failure { at: 4, onwards: false, written: false, error: AppendError::NoSpace };
     let inner = world();
     let store: Arc<dyn Store> = Arc::new(Failing::new(Arc::clone(&inner)).failing(failure));
@@ -263,7 +239,7 @@ fn a_broken_journal_stops_the_host(world: &World) {
     assert!(why.contains("a failed sync"), "{why}");
     // The hands go with it, and with them whatever is at work.
     control.are_gone();
-    let refused = stage.host.begin(vec![super::stage::begin("s", &both, Value::Null)]).unwrap_err();
+    let refused = stage.host.begin(vec![begin("s", &both, Value::Null)]).unwrap_err();
     assert!(refused.to_string().contains("the host has stopped"), "{refused}");
     assert_eq!(stage.host.say(&id("r"), Input::Wake), None);
 }
@@ -330,7 +306,7 @@ fn an_end_that_nobody_tells_is_an_interruption(world: &World) {
     let (first, second) = (control.started().2, control.started().2);
     assert_eq!((first.attempt, second.attempt), (1, 2));
     let interrupted = |event: &Event| {
-        matches!(event, Event::AttemptEnded { attempt, end: skein_core::engine::AttemptEnd::Interrupted, .. }
+        matches!(event, Event::AttemptEnded { attempt, end: AttemptEnd::Interrupted, .. }
             if *attempt == first)
     };
     assert!(events(&*store, "r").iter().any(interrupted));
@@ -369,156 +345,13 @@ fn a_run_is_there_with_its_start_or_not_at_all(world: &World) {
     let (hands, control) = scripted(all_good);
     let stage = Stage::new(store, hands, 1);
     let one = plan(graph(vec![work("a")]));
-    let begin = || vec![super::stage::begin("r", &one, Value::Null)];
-    assert!(stage.host.begin(begin()).is_err());
+    let one_run = || vec![begin("r", &one, Value::Null)];
+    assert!(stage.host.begin(one_run()).is_err());
     assert_eq!(inner.run(&id("r")).unwrap(), None);
     // What it would have taken is not taken.
-    stage.host.begin(begin()).unwrap();
+    stage.host.begin(one_run()).unwrap();
     stage.closed(&["r"]);
     assert_eq!(control.started().1, "a");
-    let first = super::stage::rows(&*inner, &id("r")).remove(0);
+    let first = rows(&*inner, &id("r")).remove(0);
     assert!(matches!(first.records[0].event, Event::RunStarted { .. }));
-}
-
-#[test]
-fn a_run_that_was_taken_is_let_go_and_its_workers_are_stopped() {
-    let store = Arc::new(Memory::new());
-    let other = store.another();
-    let (hands, control) =
-        scripted(|run, _, _| if run.as_str() == "r" { Does::Waits } else { Does::Ends(good()) });
-    let stage = Stage::new(Arc::clone(&store) as Arc<dyn Store>, hands, 1);
-    let one = plan(graph(vec![work("a")]));
-    stage.begin(&[("r", &one)]);
-    let (_, _, attempt) = control.started();
-    other.force(&id("r")).unwrap();
-    stage.until(|note| matches!(note, Note::Lost(run) if run.as_str() == "r").then_some(()));
-    assert_eq!(control.next(), Asked::Stop { run: id("r"), attempt });
-    assert_eq!(control.next(), Asked::Forget { run: id("r") });
-    assert_eq!(stage.host.say(&id("r"), Input::Wake), None);
-    // Its worker is free for others.
-    stage.begin(&[("s", &one)]);
-    stage.closed(&["s"]);
-}
-
-#[test]
-fn a_run_that_was_taken_on_disk_is_lost_at_the_next_append_at_the_latest() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Arc::new(Sqlite::open(dir.path()).unwrap());
-    let (hands, control) = scripted(|_, _, _| Does::Waits);
-    let stage = Stage::new(Arc::clone(&store) as Arc<dyn Store>, hands, 2);
-    stage.begin(&[("r", &plan(graph(vec![work("a"), work("b")])))]);
-    let (run, _, first) = control.started();
-    let (_, _, second) = control.started();
-    let db = Connection::open(dir.path().join("skein.db")).unwrap();
-    db.execute("UPDATE fences SET owner = NULL, epoch = epoch + 1", []).unwrap();
-    control.end(&run, first, good());
-    stage.until(|note| matches!(note, Note::Lost(_)).then_some(()));
-    let stop = Asked::Stop { run, attempt: second };
-    while control.next() != stop {}
-    assert_eq!(starts(&events(&*store, "r")).len(), 2);
-}
-
-#[test]
-fn a_time_that_comes_while_a_row_is_written_does_not_write_it_twice() {
-    let dir = tempfile::tempdir().unwrap();
-    let inner: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
-    let (appends, held) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU32::new(0)));
-    let (count, seen) = (Arc::clone(&appends), Arc::clone(&held));
-    let before = Arc::new(move |n| count.store(n, Ordering::Release));
-    // The thread that writes is kept for longer than the time that the run waits for.
-    let after_row = Arc::new(move |n| {
-        if n == 3 {
-            std::thread::sleep(Duration::from_millis(400));
-            seen.store(u32::try_from(appends.load(Ordering::Acquire)).unwrap(), Ordering::Release);
-        }
-    });
-    let store = Failing::new(Arc::clone(&inner)).before(before).after(after_row);
-    let (hands, control) = scripted(|_, step, attempt| match (step, attempt.attempt) {
-        ("late", 1) => Does::Ends(bad()),
-        ("x", _) => Does::Waits,
-        _ => Does::Ends(good()),
-    });
-    let stage = Stage::new(Arc::new(store), hands, 4);
-    let mut late = retried(work("late"), 2);
-    late.policy.retry.backoff.initial = skein_core::time::Millis(150);
-    late.policy.retry.backoff.max = skein_core::time::Millis(150);
-    stage.begin(&[("r", &plan(graph(vec![late, work("x")])))]);
-    let (run, attempt) = loop {
-        let (run, step, attempt) = control.started();
-        if step == "x" {
-            break (run, attempt);
-        }
-    };
-    stage.event("r", |event| matches!(event, Event::RetryScheduled { .. }));
-    control.end(&run, attempt, good());
-    stage.closed(&["r"]);
-    assert_eq!(held.load(Ordering::Acquire), 3, "a row was given to the store twice");
-    assert_eq!(status(&*inner, "r"), RunStatus::Succeeded);
-}
-
-#[test]
-fn a_run_whose_journal_is_damaged_is_set_aside_and_the_others_go_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let names = ["good-1", "bad", "good-2", "empty"];
-    {
-        let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
-        let (hands, control) = scripted(|_, _, _| Does::Waits);
-        let stage = Stage::new(store, hands, 4);
-        let one = plan(graph(vec![work("a")]));
-        stage.begin(&names.map(|name| (name, &one)));
-        for _ in names {
-            control.started();
-        }
-    }
-    let db = Connection::open(dir.path().join("skein.db")).unwrap();
-    let of = "run = (SELECT key FROM runs WHERE run = ?1)";
-    let damage = format!(
-        "UPDATE journal SET records = CAST(replace(CAST(records AS TEXT), '\"at\":1', '\"at\":2') AS BLOB) WHERE {of}"
-    );
-    assert_eq!(db.execute(&damage, ["bad"]).unwrap(), 1);
-    db.execute(&format!("DELETE FROM journal WHERE {of}"), ["empty"]).unwrap();
-    db.execute(&format!("UPDATE fences SET events = 0 WHERE {of}"), ["empty"]).unwrap();
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
-    let (hands, _control) = scripted(all_good);
-    let stage = Stage::new(Arc::clone(&store), hands, 4);
-    let resumed = stage.host.resume(names.map(id).to_vec());
-    for (name, resumed) in names.iter().zip(resumed) {
-        match resumed {
-            Ok(()) => assert!(name.starts_with("good"), "{name}"),
-            Err(ResumeError::SetAside(why)) => {
-                assert!(why.contains(&format!("`{name}`")), "{why}");
-                let row = store.run(&id(name)).unwrap().unwrap();
-                assert_eq!((row.quarantined, row.owner), (Some(why), Owner::Nobody));
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    stage.closed(&["good-1", "good-2"]);
-    // Not loaded at the next start either.
-    let refused = stage.host.resume(vec![id("bad")]).remove(0).unwrap_err();
-    assert!(refused.to_string().contains("it was set aside"), "{refused}");
-}
-
-#[test]
-fn a_row_of_a_newer_version_is_refused_and_left_as_it_is() {
-    let dir = tempfile::tempdir().unwrap();
-    let one = plan(graph(vec![work("a")]));
-    {
-        let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
-        let (hands, control) = scripted(|_, _, _| Does::Waits);
-        let stage = Stage::new(store, hands, 4);
-        stage.begin(&[("r", &one)]);
-        control.started();
-    }
-    let db = Connection::open(dir.path().join("skein.db")).unwrap();
-    db.execute("UPDATE journal SET version = 99", []).unwrap();
-    let store: Arc<dyn Store> = Arc::new(Sqlite::open(dir.path()).unwrap());
-    let (hands, _control) = scripted(all_good);
-    let stage = Stage::new(Arc::clone(&store), hands, 4);
-    let refused = stage.host.resume(vec![id("r")]).remove(0).unwrap_err();
-    assert!(refused.to_string().contains("a newer version"), "{refused}");
-    let row = store.run(&id("r")).unwrap().unwrap();
-    assert_eq!((row.quarantined, row.owner), (None, Owner::Nobody));
-    let rows: i64 = db.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap();
-    assert_eq!(rows, 1);
 }

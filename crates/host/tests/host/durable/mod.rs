@@ -11,3 +11,4 @@ mod owners;
 mod reference;
 mod sound;
 mod stage;
+mod trouble;

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Batch, Driver, Event, Start},
+    engine::{AttemptId, Batch, Driver, Event, Start},
     ids::RunId,
     ir::RunStatus,
     plan::{Definition, Plan},
@@ -136,6 +136,15 @@ pub fn rows(store: &dyn Store, run: &RunId) -> Vec<Batch> {
 pub fn events(store: &dyn Store, run: &str) -> Vec<Event> {
     let rows = rows(store, &id(run));
     rows.into_iter().flat_map(|batch| batch.records).map(|record| record.event).collect()
+}
+
+/// The attempts that were started.
+pub fn starts(events: &[Event]) -> Vec<AttemptId> {
+    let started = |event: &Event| match event {
+        Event::AttemptStarted { attempt, .. } => Some(*attempt),
+        _ => None,
+    };
+    events.iter().filter_map(started).collect()
 }
 
 pub fn status(store: &dyn Store, run: &str) -> RunStatus {

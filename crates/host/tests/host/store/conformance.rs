@@ -447,7 +447,7 @@ fn waiting_for_an_answer_ends(world: &World) {
 fn a_definition_is_kept_once(world: &World) {
     let store = world();
     let first = new_run("a");
-    store.create(&[first.clone()]).unwrap();
+    store.create(std::slice::from_ref(&first)).unwrap();
     store.create(&[new_run("b")]).unwrap();
     assert_eq!(world().definition(first.definition), Ok(first.frozen.to_vec()));
     assert!(matches!(store.definition(Hash::ZERO), Err(StoreError::Failed(_))));
