@@ -151,21 +151,15 @@ impl Owned {
 
     /// Takes a worker for each attempt that a row starts, and says how many.
     pub fn take_workers(&mut self, batch: &Batch) -> u32 {
-        let started = batch.records.iter().filter_map(|record| match record.event {
-            Event::AttemptStarted { attempt, .. } => Some(attempt),
-            _ => None,
-        });
-        self.ahead.extend(started);
-        let taken = u32::try_from(self.ahead.len()).unwrap_or(u32::MAX);
+        let mut taken = 0;
+        for record in &batch.records {
+            if let Event::AttemptStarted { attempt, .. } = record.event {
+                self.ahead.insert(attempt);
+                taken += 1;
+            }
+        }
         self.busy += taken;
         taken
-    }
-
-    /// Gives back the workers of attempts that nobody was asked to begin, and says how many.
-    pub fn free_unused(&mut self) -> u32 {
-        let unused = u32::try_from(std::mem::take(&mut self.ahead).len()).unwrap_or(u32::MAX);
-        self.busy = self.busy.saturating_sub(unused);
-        unused
     }
 
     /// What lists show of it.

@@ -307,8 +307,7 @@ impl Loop {
         while let Some(action) = self.runs.get_mut(&key).and_then(|owned| owned.driver.poll_action()) {
             self.act(key, action);
         }
-        let Some(owned) = self.runs.get_mut(&key) else { return };
-        self.busy = self.busy.saturating_sub(owned.free_unused());
+        let Some(owned) = self.runs.get(&key) else { return };
         let idle = owned.driver.is_idle() && !owned.is_queued();
         match owned.driver.state().phase {
             RunPhase::Closed if idle => self.close(key),

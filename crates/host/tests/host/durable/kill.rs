@@ -20,13 +20,14 @@ use std::{
 };
 
 use rustix::process::{Signal, getpid, kill_process};
+use skein_core::{engine::Event, ir::ErrorClass};
 use skein_host::store::{Failing, Hook, Sqlite, Store};
 
 use super::{
     life::{Place, live, nothing_is_left},
     reference,
     sound::{self, Outcome, outcome},
-    stage::id,
+    stage::{events, id},
 };
 
 const DIR: &str = "SKEIN_TEST_LIFE";
@@ -156,9 +157,20 @@ fn killed_at_random(kills: usize) {
         // Once more, for what nobody would undo any more after so many interruptions.
         life(dir.path(), &names, "").expect("nobody killed it");
         for (name, outcome) in outcomes(dir.path(), &names) {
+            // What was not undone before it was to be tried again is not tried again.
+            if name == "again-as-a-whole" && gave_up(dir.path(), &name) {
+                continue;
+            }
             assert_eq!(outcome, expected[&name], "{name}, SKEIN_SEED={seed}");
         }
     }
+}
+
+/// Whether an undo was interrupted so often that it was not tried again by itself.
+fn gave_up(dir: &Path, name: &str) -> bool {
+    let store = Sqlite::open(Place::of(dir).state).unwrap();
+    let interrupted = |event: &Event| matches!(event, Event::UndoFailed { error, .. } if error.class == ErrorClass::Interrupted);
+    events(&store, name).iter().any(interrupted)
 }
 
 /// A life that ends of itself or when its time is up. Whether it ended of itself.
