@@ -258,7 +258,8 @@ pub fn with_each(what: impl Fn(&str) -> usize + Sync) -> usize {
     let names: Vec<&str> = all().iter().map(|it| it.name).collect();
     let (next, total) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let failed = Mutex::new(Vec::new());
-    let workers = thread::available_parallelism().map_or(2, |n| n.get() + 1);
+    // They wait for disks and processes more than they compute.
+    let workers = thread::available_parallelism().map_or(2, |n| n.get()) * 3;
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
