@@ -3,33 +3,59 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use skein_core::{
-    engine::{Driver, Event, Input, RunPhase, RunState},
+    engine::{Driver, Event, Input, RunPhase},
     ids::RunId,
     plan::{Definition, Hash, Plan},
 };
 
-use super::{
-    Begin, ResumeError,
-    owned::{Owned, head},
-    turn::Loop,
-};
+use super::{Begin, ResumeError, owned::Owned, turn::Loop};
 use crate::{
     store::{Claim, NewRun, RunRow, Store, StoreError},
     workspace::Ledger,
 };
 
 impl Loop {
+    /// A run comes to be with the row that starts it, so that whoever dies in between has begun nothing.
     pub(super) fn begin(&mut self, begin: Vec<Begin>) -> Result<(), StoreError> {
         // Runs of one definition share its stored form.
         let mut frozen: BTreeMap<Hash, Arc<[u8]>> = BTreeMap::new();
-        let new: Vec<NewRun> = begin.iter().map(|begin| new_run(begin, &mut frozen)).collect();
-        let claims = self.store.create(&new)?;
-        for (Begin { plan, start, about }, claim) in begin.into_iter().zip(claims) {
-            let mut owned = Owned::new(claim, Driver::new(plan), Ledger::new(), Arc::new(about));
-            owned.queue(Input::Start(Box::new(start)), None);
-            self.own(owned);
+        let before = self.busy;
+        let mut all: Vec<(Owned, NewRun)> = Vec::with_capacity(begin.len());
+        for begin in begin {
+            all.push(self.begin_one(begin, &mut frozen));
+        }
+        let (mut runs, new): (Vec<Owned>, Vec<NewRun>) = all.into_iter().unzip();
+        let claims = self.store.create(&new).inspect_err(|_| self.busy = before)?;
+        for (mut owned, claim) in runs.drain(..).zip(claims) {
+            owned.claim = claim;
+            let key = self.own(owned);
+            self.stand_in_line(key);
+            self.durable(key);
         }
         Ok(())
+    }
+
+    fn begin_one(&mut self, begin: Begin, frozen: &mut BTreeMap<Hash, Arc<[u8]>>) -> (Owned, NewRun) {
+        let Begin { plan, start, about } = begin;
+        let (run, definition) = (start.run.clone(), Arc::clone(&plan.definition));
+        let unborn = Claim { run: run.clone(), epoch: 0 };
+        let mut owned = Owned::new(unborn, Driver::new(plan), Ledger::new(), Arc::new(about.clone()));
+        owned.queue(Input::Start(Box::new(start)), None);
+        let append = owned.decide(self.clock.now(), self.grant());
+        self.busy += append.as_ref().map_or(0, |append| owned.take_workers(&append.batch));
+        let head = append.as_ref().and_then(|append| append.head.clone());
+        let write =
+            || serde_json::to_vec(&definition.frozen()).expect("a definition serialises to JSON").into();
+        let new = NewRun {
+            run,
+            definition: definition.hash(),
+            frozen: frozen.entry(definition.hash()).or_insert_with(write).clone(),
+            about,
+            head: head.unwrap_or_else(|| owned.head()),
+            open: append.as_ref().and_then(|append| append.open.clone()).unwrap_or_default(),
+            first: append.map(|append| append.batch),
+        };
+        (owned, new)
     }
 
     pub(super) fn resume(&mut self, runs: &[RunId]) -> Vec<Result<(), ResumeError>> {
@@ -41,7 +67,10 @@ impl Loop {
         if !had.is_empty() {
             self.hands.clear(&had);
         }
-        claims.into_iter().map(|claim| self.adopt(claim?)).collect()
+        let adopted = claims.into_iter().map(|claim| self.adopt(claim?)).collect();
+        // What was said to them while nobody listened.
+        self.read_letters();
+        adopted
     }
 
     pub(super) fn adopt(&mut self, claim: Claim) -> Result<(), ResumeError> {
@@ -79,8 +108,7 @@ impl Loop {
             return Err(StoreError::Damaged(format!("the journal of `{run}` cannot be read: {error}")));
         }
         if driver.state().phase == RunPhase::New {
-            let why = "whoever began it died before anything of it was recorded; begin it anew";
-            return Err(StoreError::Damaged(why.to_owned()));
+            return Err(StoreError::Damaged(format!("the journal of `{run}` is empty")));
         }
         driver.recalled();
         Ok(Owned::new(claim.clone(), driver, ledger, Arc::new(row.about)))
@@ -105,18 +133,6 @@ pub fn plan_of(store: &dyn Store, row: &RunRow) -> Result<Plan, StoreError> {
 fn bare(store: &dyn Store, row: &RunRow) -> Result<Plan, StoreError> {
     let definition = definition(&store.definition(row.definition)?)?;
     Ok(Plan { parameters: Arc::default(), hash: definition.hash(), definition })
-}
-
-fn new_run(begin: &Begin, frozen: &mut BTreeMap<Hash, Arc<[u8]>>) -> NewRun {
-    let definition = &begin.plan.definition;
-    let write = || serde_json::to_vec(&definition.frozen()).expect("a definition serialises to JSON").into();
-    NewRun {
-        run: begin.start.run.clone(),
-        definition: definition.hash(),
-        frozen: frozen.entry(definition.hash()).or_insert_with(write).clone(),
-        about: begin.about.clone(),
-        head: head(&begin.plan, &RunState::new()),
-    }
 }
 
 fn definition(frozen: &[u8]) -> Result<Arc<Definition>, StoreError> {

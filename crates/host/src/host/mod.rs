@@ -5,6 +5,7 @@
 //! work is done ([`Hands`]) and how runs are kept ([`Store`]). Read `turn` next, then `owned`.
 
 mod begin;
+mod end;
 mod letter;
 mod owned;
 mod retry;

@@ -7,8 +7,8 @@ use std::{
 
 use skein_core::{
     engine::{
-        Batch, Driver, Event, Input, Opening, OpeningKind, Record, Refusal, RunPhase, RunState, Stimulus,
-        Token,
+        AttemptId, Batch, Driver, Event, Input, Opening, OpeningKind, Record, Refusal, RunPhase, RunState,
+        Stimulus, Token,
     },
     ids::RunId,
     plan::Plan,
@@ -48,11 +48,20 @@ pub(super) struct Owned {
     head: Option<Head>,
     /// What is open, as it was last stored.
     open: BTreeSet<Opening>,
+    /// When it is looked at again.
     pub wake: Option<Time>,
+    /// When it wants to be told the time.
+    pub due: Option<Time>,
+    /// There was no space for the append in flight.
+    pub full: bool,
     /// Workers that it has.
     pub busy: u32,
+    /// Attempts of the append in flight, whose workers have been taken and not yet put to work.
+    pub ahead: BTreeSet<AttemptId>,
     /// Whether it stands in line for more.
     pub hungry: bool,
+    /// Whether the row in flight lets go of the run.
+    pub let_go: bool,
 }
 
 impl Owned {
@@ -73,8 +82,12 @@ impl Owned {
             head: None,
             open,
             wake: None,
+            due: None,
+            full: false,
             busy: 0,
+            ahead: BTreeSet::new(),
             hungry: false,
+            let_go: false,
         }
     }
 
@@ -140,14 +153,32 @@ impl Owned {
         Some(append)
     }
 
+    /// Takes a worker for each attempt that a row starts, and says how many.
+    pub fn take_workers(&mut self, batch: &Batch) -> u32 {
+        let mut taken = 0;
+        for record in &batch.records {
+            if let Event::AttemptStarted { attempt, .. } = record.event {
+                self.ahead.insert(attempt);
+                taken += 1;
+            }
+        }
+        self.busy += taken;
+        taken
+    }
+
+    /// What lists show of it.
+    pub fn head(&self) -> Head {
+        head(self.driver.plan(), self.driver.state())
+    }
+
     /// The head, if it is not what was stored last.
     fn new_head(&mut self) -> Option<Head> {
-        let (plan, state) = (self.driver.plan(), self.driver.state());
+        let state = self.driver.state();
         let (status, closed) = (state.status(), state.phase == RunPhase::Closed);
         if self.head.as_ref().is_some_and(|head| (head.status, head.closed) == (status, closed)) {
             return None;
         }
-        self.head = Some(head(plan, state));
+        self.head = Some(self.head());
         self.head.clone()
     }
 
@@ -212,7 +243,7 @@ impl Owned {
 }
 
 /// What lists show of a run.
-pub(super) fn head(plan: &Plan, state: &RunState) -> Head {
+fn head(plan: &Plan, state: &RunState) -> Head {
     let workflow = &plan.definition.root().workflow;
     let status = state.status();
     Head {

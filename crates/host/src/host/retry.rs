@@ -4,7 +4,7 @@
 //! after a crash finds the run that was made before.
 
 use skein_core::{
-    engine::{Input, InstanceIx, Publication, RunPhase, Start},
+    engine::{Input, InstanceIx, Publication, Start},
     ids::RunId,
     time::Time,
 };
@@ -14,10 +14,7 @@ use super::{
     owned::{Asker, Owned},
     turn::Loop,
 };
-use crate::{
-    store::{ClaimError, RunRow},
-    workspace::Ledger,
-};
+use crate::store::{ClaimError, RunRow};
 
 impl Loop {
     /// A run is to be retried: not before its time.
@@ -58,7 +55,7 @@ impl Loop {
         let run = begin.start.run.clone();
         let here = match self.store.run(&run).map_err(|error| error.to_string())? {
             None => self.begin(vec![begin]).map(|()| true).map_err(|error| error.to_string())?,
-            Some(row) => self.take_up(&row, begin)?,
+            Some(row) => self.take_up(&row, &begin)?,
         };
         if here {
             // Nothing of it has been told yet: it has only been given what to decide.
@@ -68,43 +65,24 @@ impl Loop {
     }
 
     /// The run was made before a crash. It goes on here, if nobody else has it; whether it does.
-    fn take_up(&mut self, row: &RunRow, begin: Begin) -> Result<bool, String> {
+    fn take_up(&mut self, row: &RunRow, begin: &Begin) -> Result<bool, String> {
         if row.definition != begin.plan.definition.hash() {
             return Err(format!("there is another run `{}` already", row.run));
         }
         if row.head.closed {
             return Ok(false);
         }
-        let begun = |owned: &Owned| owned.driver.state().phase != RunPhase::New || owned.is_queued();
-        let claim = match self.by_id.get(&row.run).and_then(|key| Some((*key, self.runs.get(key)?))) {
-            Some((_, owned)) if begun(owned) => return Ok(true),
-            Some((key, owned)) => {
-                let claim = owned.claim.clone();
-                self.drop_run(key);
-                claim
-            }
-            None => match self.claim_one(&row.run) {
-                Ok(claim) => claim,
-                Err(ClaimError::Owned(_)) => return Ok(false),
-                Err(error) => return Err(error.to_string()),
-            },
-        };
-        let mut empty = true;
-        let read = self.store.read(&row.run, 0, &mut |_| {
-            empty = false;
-            false
-        });
-        read.map_err(|error| error.to_string())?;
-        if !empty {
-            self.hands.clear(std::slice::from_ref(&row.run));
-            return self.adopt(claim).map(|()| true).map_err(|error| error.to_string());
+        if self.by_id.contains_key(&row.run) {
+            return Ok(true);
         }
-        // Nothing of it was recorded, not even that it began.
-        let driver = skein_core::engine::Driver::new(begin.plan);
-        let mut owned = Owned::new(claim, driver, Ledger::new(), begin.about.into());
-        owned.queue(Input::Start(Box::new(begin.start)), None);
-        self.own(owned);
-        Ok(true)
+        match self.claim_one(&row.run) {
+            Ok(claim) => {
+                self.hands.clear(std::slice::from_ref(&row.run));
+                self.adopt(claim).map(|()| true).map_err(|error| error.to_string())
+            }
+            Err(ClaimError::Owned(_)) => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     fn claim_one(&self, run: &RunId) -> Result<crate::store::Claim, ClaimError> {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use skein_core::{
-    engine::{Action, Event, Input, Publication, Record, RunPhase},
+    engine::{Action, AttemptEnd, Cost, Input, Publication, Report, RunPhase},
     ids::RunId,
     time::{Millis, Time},
 };
@@ -53,7 +53,7 @@ pub(super) struct Loop {
     /// Runs that could do more with more workers, in turn.
     hungry: VecDeque<Key>,
     capacity: u32,
-    busy: u32,
+    pub busy: u32,
 }
 
 impl Loop {
@@ -158,8 +158,12 @@ impl Loop {
             }
             Said::Published { key, item, failed } => self.say(key, Input::Published { item, failed }, None),
             Said::Notice(Notice::Mail) => self.read_letters(),
-            Said::Notice(Notice::Lost(run)) => {
-                if let Some(key) = self.by_id.get(&run).copied() {
+            Said::Notice(Notice::Lost(claim)) => {
+                let key = self.by_id.get(&claim.run).copied();
+                // Old news of a run that was claimed again is none.
+                if let Some(key) = key
+                    && self.runs.get(&key).is_some_and(|owned| owned.claim == claim)
+                {
                     self.lose(key);
                 }
             }
@@ -180,12 +184,13 @@ impl Loop {
         }
     }
 
-    pub fn own(&mut self, owned: Owned) {
+    pub fn own(&mut self, owned: Owned) -> Key {
         self.keys += 1;
         let key = Key(self.keys);
         self.by_id.insert(owned.run().clone(), key);
         self.runs.insert(key, owned);
         self.touched.insert(key);
+        key
     }
 
     /// Runs whose deadline has come are told so.
@@ -202,8 +207,12 @@ impl Loop {
             let Some(owned) = self.runs.get_mut(&key) else { continue };
             owned.wake = None;
             match owned.appending.clone() {
-                Some(append) => self.append(key, append),
-                None => self.say(key, Input::Wake, None),
+                Some(append) if std::mem::take(&mut owned.full) => self.append(key, append),
+                // While an append is in flight, the time waits to be told with what else comes meanwhile.
+                _ => {
+                    owned.due = None;
+                    self.say(key, Input::Wake, None);
+                }
             }
         }
     }
@@ -212,36 +221,47 @@ impl Loop {
     fn pump(&mut self, key: Key) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         if owned.appending.is_none() && owned.is_queued() {
-            // Where others wait for workers this one waits its turn.
-            let grant = if self.hungry.is_empty() { self.capacity.saturating_sub(self.busy) } else { 0 };
-            self.decide(key, grant);
+            self.decide(key, self.grant());
         }
+    }
+
+    /// What a run may take at once. Where others wait for workers it waits for its turn.
+    pub fn grant(&self) -> u32 {
+        if self.hungry.is_empty() { self.capacity.saturating_sub(self.busy) } else { 0 }
     }
 
     fn decide(&mut self, key: Key, grant: u32) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         let append = owned.decide(self.clock.now(), grant);
-        if owned.driver.state().wants_workers() && !std::mem::replace(&mut owned.hungry, true) {
-            self.hungry.push_back(key);
-        }
+        self.stand_in_line(key);
         match append {
             Some(append) => self.decided(key, append),
             None => self.done(key),
         }
     }
 
+    /// A run that could do more with more workers waits for its turn.
+    pub fn stand_in_line(&mut self, key: Key) {
+        if let Some(owned) = self.runs.get_mut(&key)
+            && owned.driver.state().wants_workers()
+            && !std::mem::replace(&mut owned.hungry, true)
+        {
+            self.hungry.push_back(key);
+        }
+    }
+
     /// A row has been decided: its workers are taken, and it is handed to the store.
     fn decided(&mut self, key: Key, append: Append) {
-        let starts = |record: &&Record| matches!(record.event, Event::AttemptStarted { .. });
-        let count = u32::try_from(append.batch.records.iter().filter(starts).count()).unwrap_or(u32::MAX);
         if let Some(owned) = self.runs.get_mut(&key) {
-            owned.busy += count;
+            self.busy += owned.take_workers(&append.batch);
         }
-        self.busy += count;
         self.append(key, append);
     }
 
-    fn append(&self, key: Key, append: Append) {
+    fn append(&mut self, key: Key, append: Append) {
+        if let Some(owned) = self.runs.get_mut(&key) {
+            owned.let_go = append.last;
+        }
         let to = self.to.clone();
         let done = move |result| {
             let _ = to.send(Said::Appended { key, result });
@@ -252,19 +272,12 @@ impl Loop {
     fn appended(&mut self, key: Key, result: Result<(), AppendError>) -> Go {
         let Some(owned) = self.runs.get_mut(&key) else { return Go::On };
         match result {
-            Ok(()) => {
-                let append = owned.appending.take();
-                owned.driver.appended();
-                if let Some(append) = append {
-                    (self.watcher)(Told::Row { running: owned.running(), batch: &append.batch });
-                }
-                self.done(key);
-                self.touched.insert(key);
-            }
+            Ok(()) => self.durable(key),
             Err(AppendError::NoSpace) => {
                 (self.watcher)(Told::NoSpace { run: owned.run() });
+                owned.full = true;
                 let at = self.clock.now().after(NO_SPACE);
-                self.wake_at(key, Some(at));
+                self.schedule(key, Some(at));
             }
             Err(AppendError::Lost) => self.lose(key),
             Err(AppendError::Broken(why)) => {
@@ -273,6 +286,21 @@ impl Loop {
             }
         }
         Go::On
+    }
+
+    /// The row in flight is there to stay.
+    pub fn durable(&mut self, key: Key) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        let append = owned.appending.take();
+        owned.driver.appended();
+        if let Some(append) = append {
+            (self.watcher)(Told::Row { running: owned.running(), batch: &append.batch });
+        }
+        // The wait for space may have taken the place of what the run waits for.
+        let due = owned.due;
+        self.schedule(key, due);
+        self.done(key);
+        self.touched.insert(key);
     }
 
     /// Answers go out, what is wanted is done, and a run that wants nothing more is let go.
@@ -302,11 +330,17 @@ impl Loop {
     }
 
     fn act(&mut self, key: Key, action: Action) {
-        let Some(owned) = self.runs.get(&key) else { return };
+        let Some(owned) = self.runs.get_mut(&key) else { return };
         match action {
             Action::Start(attempt, task) => {
+                owned.ahead.remove(&attempt);
                 let finish = Finish::new(self.to.clone(), key, attempt);
                 self.hands.start(owned.running(), attempt, &task, finish);
+            }
+            // One that was called off in the row that started it never began, and nobody else can say that it stopped.
+            Action::Stop(attempt) if owned.ahead.remove(&attempt) => {
+                Finish::new(self.to.clone(), key, attempt)
+                    .tell(Report { end: AttemptEnd::Stopped, cost: Cost::default() });
             }
             Action::Stop(attempt) => self.hands.stop(owned.run(), attempt),
             Action::Publish(Publication::Retry) => self.await_retry(key),
@@ -314,11 +348,14 @@ impl Loop {
                 let published = Published::new(self.to.clone(), key, item);
                 self.hands.publish(owned.running(), item, published);
             }
-            Action::Wake(at) => self.wake_at(key, at),
+            Action::Wake(at) => {
+                owned.due = at;
+                self.schedule(key, at);
+            }
         }
     }
 
-    fn wake_at(&mut self, key: Key, at: Option<Time>) {
+    pub fn schedule(&mut self, key: Key, at: Option<Time>) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
         if let Some(before) = owned.wake.take() {
             self.wakes.remove(&(before, key));
@@ -348,7 +385,7 @@ impl Loop {
         }
     }
 
-    fn read_letters(&mut self) {
+    pub fn read_letters(&mut self) {
         // What cannot be read now is looked for again at the next notice.
         let Ok(letters) = self.store.letters() else { return };
         for received in letters {
@@ -363,46 +400,5 @@ impl Loop {
                 }
             }
         }
-    }
-
-    fn close(&mut self, key: Key) {
-        if let Some(owned) = self.drop_run(key) {
-            // With its last row the run was let go of.
-            (self.watcher)(Told::Closed { run: owned.run() });
-        }
-    }
-
-    fn set_aside(&mut self, key: Key) {
-        if let Some(owned) = self.drop_run(key) {
-            let why = owned.driver.state().quarantine.clone().unwrap_or_default();
-            let _ = self.store.quarantine(owned.run(), &why);
-            (self.watcher)(Told::SetAside { run: owned.run(), why: &why });
-        }
-    }
-
-    fn lose(&mut self, key: Key) {
-        if let Some(owned) = self.drop_run(key) {
-            (self.watcher)(Told::Lost { run: owned.run() });
-        }
-    }
-
-    fn leave(&mut self, key: Key) {
-        if let Some(owned) = self.drop_run(key) {
-            let _ = self.store.release(&owned.claim);
-        }
-    }
-
-    /// Nothing of the run goes on here.
-    pub fn drop_run(&mut self, key: Key) -> Option<Owned> {
-        self.wake_at(key, None);
-        self.retries.retain(|(_, of)| *of != key);
-        let owned = self.runs.remove(&key)?;
-        self.by_id.remove(owned.run());
-        self.busy = self.busy.saturating_sub(owned.busy);
-        for attempt in owned.driver.state().in_flight() {
-            self.hands.stop(owned.run(), *attempt);
-        }
-        self.hands.forget(owned.run());
-        Some(owned)
     }
 }

@@ -90,8 +90,23 @@ impl Failing {
 }
 
 impl Store for Failing {
+    /// Counts as an append where it is one.
     fn create(&self, new: &[NewRun]) -> Result<Vec<Claim>, StoreError> {
-        self.inner.create(new)
+        if new.iter().all(|new| new.first.is_none()) {
+            return self.inner.create(new);
+        }
+        let n = self.count.fetch_add(1, Ordering::AcqRel) + 1;
+        (self.before)(n);
+        let failure = self.failure(n);
+        let written = failure.is_none_or(|failure| failure.written).then(|| self.inner.create(new));
+        (self.after)(n);
+        match (failure, written) {
+            (None, Some(outcome)) => outcome,
+            (failure, _) => {
+                let why = failure.map(|failure| failure.error.to_string());
+                Err(StoreError::Failed(why.unwrap_or_default()))
+            }
+        }
     }
 
     fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use skein_core::ids::RunId;
 
-use super::StoreError;
+use super::{Claim, StoreError};
 
 /// How many letters to one run may wait for an answer, and how long each may be.
 pub const LETTERS: usize = 1_000;
@@ -41,8 +41,8 @@ pub struct Letter {
 pub enum Notice {
     /// There may be letters for runs that are owned here.
     Mail,
-    /// A run that was owned here is owned by someone else.
-    Lost(RunId),
+    /// A run that was owned here is owned by someone else. One that was claimed again since is not.
+    Lost(Claim),
 }
 
 /// Called from any thread, and soon after what it tells of.

@@ -57,6 +57,13 @@ struct Run {
     journal: Vec<Arc<Batch>>,
 }
 
+impl Run {
+    /// The claim that counts.
+    fn claim(&self) -> Claim {
+        Claim { run: self.run.clone(), epoch: self.epoch }
+    }
+}
+
 struct Sent {
     run: RunId,
     body: Vec<u8>,
@@ -113,12 +120,12 @@ impl State {
             definition: new.definition,
             about: new.about.clone(),
             head: new.head.clone(),
-            open: Vec::new(),
+            open: new.open.clone(),
             quarantined: None,
             owner: Some(me),
             epoch: 1,
-            events: 0,
-            journal: Vec::new(),
+            events: new.first.as_ref().map_or(0, |row| row.records.len() as u64),
+            journal: new.first.iter().cloned().collect(),
         });
         Claim { run: new.run.clone(), epoch: 1 }
     }
@@ -216,9 +223,10 @@ impl Memory {
         }
         let found = state.find(run)?;
         found.owner = Some(self.id);
+        let lost = found.claim();
         found.epoch += 1;
-        let claim = Claim { run: run.clone(), epoch: found.epoch };
-        tell(state, before, Notice::Lost(run.clone()));
+        let claim = found.claim();
+        tell(state, before, Notice::Lost(lost));
         Ok(claim)
     }
 
@@ -371,9 +379,10 @@ impl Store for Memory {
         let mut state = self.state();
         let found = state.find(run)?;
         found.quarantined.get_or_insert_with(|| why.to_owned());
+        let lost = found.claim();
         found.epoch += 1;
         let owner = found.owner.take();
-        tell(state, owner, Notice::Lost(run.clone()));
+        tell(state, owner, Notice::Lost(lost));
         Ok(())
     }
 

@@ -28,7 +28,7 @@ pub use sqlite::{OpenError, Sqlite};
 
 /// Keeps runs. Every method may be called from any thread.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// New runs, owned here, with empty journals: all of them or none.
+    /// New runs, owned here, with the first rows of their journals: all of them or none.
     fn create(&self, new: &[NewRun]) -> Result<Vec<Claim>, StoreError>;
 
     /// Takes runs that nobody who lives has, those that can be had together.

@@ -3,7 +3,13 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use skein_core::{engine::Opening, ids::RunId, ir::RunStatus, plan::Hash, time::Time};
+use skein_core::{
+    engine::{Batch, Opening},
+    ids::RunId,
+    ir::RunStatus,
+    plan::Hash,
+    time::Time,
+};
 
 /// A run that does not exist yet.
 #[derive(Debug, Clone)]
@@ -15,6 +21,9 @@ pub struct NewRun {
     /// What the host must know to go on with it: workspace, roots, who started it. Not the store's to read.
     pub about: serde_json::Value,
     pub head: Head,
+    /// The first row of its journal, so that no run is there without the start that was asked for.
+    pub first: Option<Arc<Batch>>,
+    pub open: Vec<OpenRow>,
 }
 
 /// The right to append to a run. It ends when someone else claims the run, which the owner learns at its next append.

@@ -52,7 +52,7 @@ fn run() -> RunId {
     RunId::new("one").unwrap()
 }
 
-/// Whoever began it was killed between its row and its first event: its parameters are nowhere.
+/// Runs come to be with their first row. One without it has no parameters, and cannot be gone on with.
 #[test]
 fn a_run_of_which_nothing_was_recorded_is_set_aside() {
     let (store, plan) = (Arc::new(Memory::new()), plan());
@@ -68,12 +68,20 @@ fn a_run_of_which_nothing_was_recorded_is_set_aside() {
         closed: false,
     };
     let frozen = serde_json::to_vec(&definition.frozen()).unwrap().into();
-    let new = NewRun { run: run(), definition: definition.hash(), frozen, about: Value::Null, head };
+    let new = NewRun {
+        run: run(),
+        definition: definition.hash(),
+        frozen,
+        about: Value::Null,
+        head,
+        open: Vec::new(),
+        first: None,
+    };
     let claim = store.create(&[new]).unwrap().remove(0);
     store.release(&claim).unwrap();
     let host = Host::new(store.clone(), Box::new(Quick), Capacity { workers: 1 }, Box::new(|_| {}));
     let taken = host.resume(vec![run()]).remove(0);
-    assert!(matches!(&taken, Err(ResumeError::SetAside(why)) if why.contains("begin it anew")), "{taken:?}");
+    assert!(matches!(&taken, Err(ResumeError::SetAside(why)) if why.contains("is empty")), "{taken:?}");
     assert!(store.run(&run()).unwrap().unwrap().quarantined.is_some());
 }
 

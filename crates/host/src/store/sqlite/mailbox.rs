@@ -172,7 +172,7 @@ impl Shared {
         for (claim, key) in held {
             // One that was let go of meanwhile is not lost.
             if !epochs.contains(&(key, claim.epoch)) && self.held.remove(&claim).is_some() {
-                tell(Notice::Lost(claim.run));
+                tell(Notice::Lost(claim));
             }
         }
         if mail {

@@ -96,11 +96,27 @@ impl Sqlite {
         self.me.is_below_another().map_err(failed)
     }
 
+    fn take(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
+        let (me, runs) = (Arc::clone(&self.me), runs.to_vec());
+        let claims = self.writer.ask(0, true, move |db| {
+            runs.iter().map(|run| write::claim(db, &me, run)).collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let held = |(key, claim): (i64, Claim)| {
+            self.held.insert(key, &claim);
+            claim
+        };
+        Ok(claims.into_iter().map(|claim| claim.map(held)).collect())
+    }
+
     fn wake(&self, owner: Option<String>) {
         if let Some(owner) = owner {
             self.me.owners().wake(&owner);
         }
     }
+}
+
+fn is_owned(claim: &Result<Claim, ClaimError>) -> bool {
+    matches!(claim, Err(ClaimError::Owned(_)))
 }
 
 /// The database in this version's form, and a place among those who share it.
@@ -126,8 +142,9 @@ fn now() -> Time {
 
 impl Store for Sqlite {
     fn create(&self, new: &[NewRun]) -> Result<Vec<Claim>, StoreError> {
-        let (me, runs) = (Arc::clone(&self.me), new.to_vec());
-        let bytes = new.iter().map(|new| new.frozen.len()).sum();
+        let me = Arc::clone(&self.me);
+        let runs: Vec<_> = new.iter().cloned().map(write::Creation::new).collect();
+        let bytes = runs.iter().map(write::Creation::bytes).sum();
         let keys = self.writer.ask(bytes, false, move |db| write::create(db, &me, &runs))??;
         let claims = new.iter().map(|new| Claim { run: new.run.clone(), epoch: 1 });
         let claims = keys.into_iter().zip(claims);
@@ -135,15 +152,19 @@ impl Store for Sqlite {
     }
 
     fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
-        let (me, runs) = (Arc::clone(&self.me), runs.to_vec());
-        let claims = self.writer.ask(0, true, move |db| {
-            runs.iter().map(|run| write::claim(db, &me, run)).collect::<rusqlite::Result<Vec<_>>>()
-        })?;
-        let held = |(key, claim): (i64, Claim)| {
-            self.held.insert(key, &claim);
-            claim
-        };
-        Ok(claims.into_iter().map(|claim| claim.map(held)).collect())
+        let claims = self.take(runs)?;
+        let refused: Vec<RunId> = runs
+            .iter()
+            .zip(&claims)
+            .filter(|(_, claim)| is_owned(claim))
+            .map(|(run, _)| run.clone())
+            .collect();
+        if refused.is_empty() || !self.me.owners().await_leaving() {
+            return Ok(claims);
+        }
+        let mut again = self.take(&refused)?.into_iter();
+        let second = |claim| if is_owned(&claim) { again.next().unwrap_or(claim) } else { claim };
+        Ok(claims.into_iter().map(second).collect())
     }
 
     fn release(&self, claim: &Claim) -> Result<(), StoreError> {

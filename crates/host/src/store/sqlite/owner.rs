@@ -9,7 +9,7 @@ use std::{
     io,
     os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use rustix::{
@@ -22,6 +22,9 @@ use super::{
     OpenError,
     place::{Place, private},
 };
+
+/// How long a lock may outlive its process.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// All that ever shared the directory.
 #[derive(Debug, Clone)]
@@ -68,6 +71,21 @@ impl Owners {
         {
             let _ = io::Write::write(&mut pipe, b"!");
         }
+    }
+
+    /// Waits for those that hold their lock though their process is gone from here, and says whether any let go.
+    ///
+    /// A process that is killed while it starts another leaves its lock to that one until it is a program of its own,
+    /// which is a moment. Those of other containers are not to be seen from here, and are waited for in vain.
+    pub fn await_leaving(&self) -> bool {
+        let living = self.living().unwrap_or_default();
+        let mut leaving: Vec<String> = living.into_iter().filter(|id| is_gone(id)).collect();
+        let (before, until) = (leaving.len(), Instant::now() + LEAVING);
+        while !leaving.is_empty() && Instant::now() < until {
+            std::thread::sleep(LEAVING / 200);
+            leaving.retain(|id| self.lives(id));
+        }
+        leaving.len() < before
     }
 
     /// Those that live.
@@ -169,6 +187,16 @@ pub fn process(id: &str) -> String {
     match id.split('-').nth(1) {
         Some(pid) => format!("process {pid}"),
         None => format!("`{id}`"),
+    }
+}
+
+/// Whether a process has ended, as far as can be seen from here.
+fn is_gone(id: &str) -> bool {
+    let Some(pid) = id.split('-').nth(1) else { return false };
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        // The state stands behind the name, which may hold anything.
+        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 

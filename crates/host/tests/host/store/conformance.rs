@@ -8,8 +8,8 @@ use std::{
 
 use skein_core::{engine::Opening, ir::RunStatus, plan::Hash, time::Time};
 use skein_host::store::{
-    Append, AppendError, ClaimError, Failing, LETTER_BYTES, LETTERS, LetterId, Memory, Notice, OpenRow,
-    Owner, Sqlite, Store, StoreError, Which,
+    Append, AppendError, Claim, ClaimError, Failing, LETTER_BYTES, LETTERS, LetterId, Memory, NewRun, Notice,
+    OpenRow, Owner, Sqlite, Store, StoreError, Which,
 };
 
 use super::support::{LONG, Log, append, head, id, new_run, rows, take, texts};
@@ -56,6 +56,7 @@ conformance! {
     who_has_a_run_is_told
     only_one_of_many_gets_a_run
     a_death_before_the_first_row_leaves_an_empty_run
+    a_run_comes_with_its_first_row
     heads_and_open_rows_change_with_the_row
     nothing_of_a_lost_row_is_seen
     letters_wait_for_an_answer
@@ -299,6 +300,25 @@ fn a_death_before_the_first_row_leaves_an_empty_run(world: &World) {
     assert_eq!(texts(&*second, "r"), ["0"]);
 }
 
+fn a_run_comes_with_its_first_row(world: &World) {
+    let (store, other) = (world(), world());
+    let row = Log { claim: Claim { run: id("r"), epoch: 1 }, seq: 0, chain: Hash::ZERO }.row(&["0", "1"]);
+    let open = OpenRow {
+        opening: Opening(0),
+        step: "gate".into(),
+        kind: "gate".into(),
+        message: "go on?".into(),
+        since: Time(5),
+    };
+    let new = NewRun { first: Some(Arc::clone(&row.batch)), open: vec![open.clone()], ..new_run("r") };
+    let claim = store.create(&[new]).unwrap().remove(0);
+    assert_eq!(texts(&*other, "r"), ["0", "1"]);
+    assert_eq!(other.run(&id("r")).unwrap().unwrap().open, [open]);
+    let mut log = Log { claim, seq: 2, chain: row.batch.chain };
+    log.append(&*store, &["2"]).unwrap();
+    assert_eq!(texts(&*other, "r"), ["0", "1", "2"]);
+}
+
 fn open_row(n: u32) -> OpenRow {
     OpenRow {
         opening: Opening(n),
@@ -492,7 +512,7 @@ fn a_run_that_is_set_aside_is_nobodys(world: &World) {
     let (told, notices) = mpsc::channel();
     owner.watch(Arc::new(move |notice| drop(told.send(notice))));
     other.quarantine(&id("r"), "its state is broken").unwrap();
-    assert_eq!(notices.recv_timeout(LONG).unwrap(), Notice::Lost(id("r")));
+    assert_eq!(notices.recv_timeout(LONG).unwrap(), Notice::Lost(log.claim.clone()));
     assert_eq!(log.append(&*owner, &["0"]), Err(AppendError::Lost));
     other.quarantine(&id("r"), "a later reason").unwrap();
     let why = "its state is broken".to_owned();

@@ -43,6 +43,8 @@ pub fn new_run(run: &str) -> NewRun {
         frozen,
         about: json!({"workspace": "/w", "who": "ada"}),
         head: head(RunStatus::Queued, false),
+        first: None,
+        open: Vec::new(),
     }
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use rusqlite::{Connection, params};
+use skein_core::engine::Batch;
 
 use super::{int, letter};
 use crate::store::{
-    Append, AppendError, Done,
+    Append, AppendError, Done, OpenRow,
     sqlite::{fault::Fault, mailbox::Held, owner::Me, writer::Write},
 };
 
@@ -25,7 +26,7 @@ pub struct AppendRow {
 
 impl AppendRow {
     pub fn new(append: Append, key: i64, me: Arc<Me>, held: Arc<Held>, done: Done) -> AppendRow {
-        let records = serde_json::to_vec(&append.batch.records).expect("records serialise to JSON");
+        let records = records(&append.batch);
         if append.last {
             // Forgotten first, so that it is not taken for lost.
             held.remove(&append.claim);
@@ -53,15 +54,6 @@ impl AppendRow {
         Ok(moved == 1)
     }
 
-    fn insert(&self, db: &Connection) -> rusqlite::Result<()> {
-        let batch = &self.append.batch;
-        db.prepare_cached(
-            "INSERT INTO journal (run, seq, version, chain, records) VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?
-        .execute(params![self.key, int(batch.seq), batch.version, batch.chain.0, self.records])?;
-        Ok(())
-    }
-
     fn project(&self, db: &Connection) -> rusqlite::Result<()> {
         if let Some(head) = &self.append.head {
             let json = serde_json::to_string(head).expect("heads serialise to JSON");
@@ -73,15 +65,30 @@ impl AppendRow {
         }
         if let Some(open) = &self.append.open {
             db.prepare_cached("DELETE FROM openings WHERE run = ?1")?.execute([self.key])?;
-            let mut insert =
-                db.prepare_cached("INSERT INTO openings (run, place, row) VALUES (?1, ?2, ?3)")?;
-            for (place, row) in (0_i64..).zip(open) {
-                let json = serde_json::to_string(row).expect("open rows serialise to JSON");
-                insert.execute(params![self.key, place, json])?;
-            }
+            insert_open(db, self.key, open)?;
         }
         Ok(())
     }
+}
+
+/// The events of a row as they are stored.
+pub fn records(batch: &Batch) -> Vec<u8> {
+    serde_json::to_vec(&batch.records).expect("records serialise to JSON")
+}
+
+pub fn insert_row(db: &Connection, key: i64, batch: &Batch, records: &[u8]) -> rusqlite::Result<()> {
+    db.prepare_cached("INSERT INTO journal (run, seq, version, chain, records) VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .execute(params![key, int(batch.seq), batch.version, batch.chain.0, records])?;
+    Ok(())
+}
+
+pub fn insert_open(db: &Connection, key: i64, open: &[OpenRow]) -> rusqlite::Result<()> {
+    let mut insert = db.prepare_cached("INSERT INTO openings (run, place, row) VALUES (?1, ?2, ?3)")?;
+    for (place, row) in (0_i64..).zip(open) {
+        let json = serde_json::to_string(row).expect("open rows serialise to JSON");
+        insert.execute(params![key, place, json])?;
+    }
+    Ok(())
 }
 
 impl Write for AppendRow {
@@ -99,7 +106,7 @@ impl Write for AppendRow {
             return Ok(());
         }
         self.outcome = Ok(());
-        self.insert(db)?;
+        insert_row(db, self.key, &self.append.batch, &self.records)?;
         self.project(db)?;
         self.senders.clear();
         for (id, answer) in &self.append.answers {

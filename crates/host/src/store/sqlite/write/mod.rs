@@ -6,7 +6,7 @@ mod run;
 
 pub use append::AppendRow;
 pub use letter::{answer, send};
-pub use run::{claim, create, quarantine, release};
+pub use run::{Creation, claim, create, quarantine, release};
 
 use rusqlite::{Connection, OptionalExtension};
 use skein_core::ids::RunId;

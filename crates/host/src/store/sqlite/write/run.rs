@@ -5,16 +5,35 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, OptionalExtension, params};
 use skein_core::{ids::RunId, plan::Hash};
 
-use super::{int, key};
+use super::{
+    append::{insert_open, insert_row, records},
+    int, key,
+};
 use crate::store::{
     Claim, ClaimError, NewRun, StoreError,
     sqlite::owner::{Me, process},
 };
 
+/// A run that is to be, and the events of its first row as they are stored.
+pub struct Creation {
+    new: NewRun,
+    records: Vec<u8>,
+}
+
+impl Creation {
+    pub fn new(new: NewRun) -> Creation {
+        Creation { records: new.first.as_deref().map(records).unwrap_or_default(), new }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.new.frozen.len() + self.records.len()
+    }
+}
+
 /// New runs, owned by this process, and their numbers. Nothing is written if one of them is there already.
-pub fn create(db: &Connection, me: &Me, new: &[NewRun]) -> rusqlite::Result<Result<Vec<i64>, StoreError>> {
+pub fn create(db: &Connection, me: &Me, new: &[Creation]) -> rusqlite::Result<Result<Vec<i64>, StoreError>> {
     let mut names = BTreeSet::new();
-    for new in new {
+    for Creation { new, .. } in new {
         if key(db, &new.run)?.is_some() || !names.insert(&new.run) {
             return Ok(Err(StoreError::Failed(format!("there is a run `{}` already", new.run))));
         }
@@ -23,7 +42,7 @@ pub fn create(db: &Connection, me: &Me, new: &[NewRun]) -> rusqlite::Result<Resu
     Ok(Ok(keys))
 }
 
-fn insert(db: &Connection, me: &Me, new: &NewRun) -> rusqlite::Result<i64> {
+fn insert(db: &Connection, me: &Me, Creation { new, records }: &Creation) -> rusqlite::Result<i64> {
     db.prepare_cached("INSERT OR IGNORE INTO definitions (hash, content, frozen) VALUES (?1, ?2, ?3)")?
         .execute(params![new.definition.0, Hash::of(&new.frozen).0, &*new.frozen])?;
     let head = serde_json::to_string(&new.head).expect("heads serialise to JSON");
@@ -42,8 +61,13 @@ fn insert(db: &Connection, me: &Me, new: &NewRun) -> rusqlite::Result<i64> {
         started
     ])?;
     let key = db.last_insert_rowid();
-    db.prepare_cached("INSERT INTO fences (run, owner, epoch, events) VALUES (?1, ?2, 1, 0)")?
-        .execute(params![key, me.id()])?;
+    let events = new.first.as_ref().map_or(0, |row| row.records.len() as u64);
+    db.prepare_cached("INSERT INTO fences (run, owner, epoch, events) VALUES (?1, ?2, 1, ?3)")?
+        .execute(params![key, me.id(), int(events)])?;
+    if let Some(row) = &new.first {
+        insert_row(db, key, row, records)?;
+    }
+    insert_open(db, key, &new.open)?;
     Ok(key)
 }
 

@@ -126,6 +126,28 @@ fn of_two_processes_one_gets_the_run_of_a_third_that_died() {
 }
 
 #[test]
+fn a_lock_that_outlives_its_process_for_a_moment_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    appending(&[], dir.path(), "r").kill();
+    let files = fs::read_dir(dir.path().join("owners")).unwrap().map(|file| file.unwrap().path());
+    let lock = files.into_iter().find(|path| path.extension().is_some_and(|it| it == "lock")).unwrap();
+    // As a worker holds it that was being started when the process was killed.
+    let mut heir = std::process::Command::new("flock")
+        .arg(&lock)
+        .args(["sh", "-c", "echo held; sleep 0.2"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("`flock` is needed for this test");
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(heir.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    assert_eq!(line, "held\n");
+    let store = Sqlite::open(dir.path()).unwrap();
+    take(&store, &id("r")).unwrap();
+    heir.wait().unwrap();
+}
+
+#[test]
 fn a_stopped_process_keeps_its_run_until_it_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let store = Sqlite::open(dir.path()).unwrap();
