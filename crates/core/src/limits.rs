@@ -76,15 +76,29 @@ pub const TIMEOUT: u64 = 366 * DAY;
 pub const BACKOFF: u64 = 24 * HOUR;
 pub const STOP_GRACE_DEFAULT: u64 = 10 * SECOND;
 pub const STOP_GRACE: u64 = 5 * MINUTE;
+/// How long a hook may take.
+pub const HOOK: u64 = 5 * MINUTE;
+/// How long git may take to say which files have changed.
+pub const GIT: u64 = MINUTE;
 
 // Workers and their files.
+/// What a checker's decision may fill.
+pub const DECISION_BYTES: u64 = 64 * 1024;
 pub const WORKERS_DEFAULT: u32 = 8;
 pub const WORKERS: u32 = 64;
 pub const RUNS: usize = 1_000;
 pub const ARTIFACT_BYTES_WARN: u64 = 100 * 1024 * 1024;
 pub const ARTIFACT_BYTES: u64 = GIB;
 pub const ARTIFACTS_BYTES: u64 = 10 * GIB;
+/// Files and folders of one artifact, and how deep its folders go.
+pub const ARTIFACT_FILES: usize = 100_000;
+pub const ARTIFACT_DEPTH: usize = 128;
 pub const LOG_BYTES: usize = 64 * MIB;
+/// A shorter secret would be found by chance in text that has nothing to do with it.
+pub const SECRET_BYTES_LEAST: usize = 8;
+pub const SECRET_BYTES: usize = 16 * KIB;
+/// All forms of all secrets that are looked for in what is written.
+pub const SECRET_FORMS_BYTES: usize = 4 * MIB;
 
 // The network.
 pub const WEBHOOK_BYTES: usize = MIB;

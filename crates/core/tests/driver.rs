@@ -53,7 +53,7 @@ fn journal() -> (Plan, Vec<Batch>) {
     let mut rows = Vec::new();
     say(&mut driver, 1, start());
     while let Some(row) = driver.poll_append() {
-        rows.push(row.clone());
+        rows.push(row.as_ref().clone());
         driver.appended();
         for (i, attempt) in (2..).zip(starts(&mut driver)) {
             say(&mut driver, i, success(attempt));
@@ -204,9 +204,9 @@ fn a_run_that_broke_before_it_began_is_set_aside_and_replays() {
     let plan = plan(&["a"]);
     let mut driver = Driver::new(plan.clone());
     say(&mut driver, 1, Input::Break { message: "no sense".into() });
-    let row = driver.poll_append().cloned().unwrap();
+    let row = driver.poll_append().unwrap();
     driver.appended();
     assert_eq!(driver.poll_answer(), Some((Token(1), Ok(()))));
-    let again = Driver::replay(plan, [&row]).unwrap();
+    let again = Driver::replay(plan, [row.as_ref()]).unwrap();
     assert_eq!(again.state().quarantine.as_deref(), Some("no sense"));
 }

@@ -73,6 +73,23 @@ pub fn detect(sink: &mut Sink) -> Option<Detected> {
     None
 }
 
+/// The front matter of a file that must have one.
+pub(crate) fn front_matter(sink: &mut Sink) -> Option<Tree> {
+    let source = sink.source.clone();
+    let parts = Parts::of(&source.text);
+    if let Some(diagnostic) = not_markdown(&source, &parts) {
+        sink.push(diagnostic);
+        return None;
+    }
+    parse(parts.front.unwrap_or(parts.whole), sink)
+}
+
+/// What stands after the front matter of a text, or all of it where it has none.
+pub fn body(source: &Source) -> &str {
+    let parts = Parts::of(&source.text);
+    source.slice(if parts.front.is_some() { parts.rest } else { parts.whole })
+}
+
 /// A text that may be Markdown with front matter: YAML between two lines of `---`, then prose.
 struct Parts {
     whole: Span,

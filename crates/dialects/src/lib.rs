@@ -33,9 +33,10 @@ mod swdl;
 mod xskein;
 pub mod yaml;
 
+pub use aip15::{Argument, Driver, DriverKind, Implements, Piece, Range, Tool, driver, tool};
 pub use check::{Report, check};
 pub use code::Code;
-pub use detect::{Detected, Dialect, detect};
+pub use detect::{Detected, Dialect, body, detect};
 pub use diagnostic::{Diagnostic, Fix, Label, Sink};
 pub use load::load;
 pub use places::Places;

@@ -43,6 +43,11 @@ pub trait Project {
         Vec::new()
     }
 
+    /// The file that describes a tool: by its id, or by its id and major version as `id@major`.
+    fn tool(&self, _: &str) -> Option<Arc<Source>> {
+        None
+    }
+
     /// Overrides for a workflow of this id, where the project has any.
     fn overrides(&self) -> Option<Arc<Source>> {
         None

@@ -33,7 +33,7 @@ pub fn replay(plan: &Plan, moves: &[Move]) -> Result<(), String> {
                 if lost {
                     continue;
                 }
-                if let Some(batch) = driver.poll_append().cloned() {
+                if let Some(batch) = driver.poll_append() {
                     watch.durable(&driver, &batch)?;
                     rows.push(batch);
                     driver.appended();
@@ -45,7 +45,8 @@ pub fn replay(plan: &Plan, moves: &[Move]) -> Result<(), String> {
                 while driver.poll_action().is_some() {}
             }
             Move::Crash { .. } => {
-                driver = Driver::replay(plan.clone(), &rows).map_err(|error| format!("I2: {error}"))?;
+                driver = Driver::replay(plan.clone(), rows.iter().map(AsRef::as_ref))
+                    .map_err(|error| format!("I2: {error}"))?;
                 watch.replayed(&driver)?;
             }
         }

@@ -337,8 +337,7 @@ impl World {
                 return;
             }
             if let Some(batch) = self.driver.poll_append() {
-                let batch = batch.clone();
-                self.append(batch);
+                self.append(batch.as_ref().clone());
                 continue;
             }
             while let Some((token, answer)) = self.driver.poll_answer() {

@@ -13,8 +13,16 @@ pub enum Exit {
     Usage = 2,
     /// A source is invalid.
     Invalid = 3,
+    /// The run failed, timed out, was cancelled by someone else, or was undone.
+    Failed = 4,
     /// Not allowed, or a name that does not resolve.
     Refused = 5,
+    /// The run waits, and was not to be waited for.
+    Waiting = 6,
+    /// The store failed.
+    Store = 8,
+    /// Stopped at the terminal.
+    Stopped = 130,
 }
 
 impl From<Exit> for ExitCode {

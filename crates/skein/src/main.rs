@@ -1,17 +1,31 @@
-//! Skein's command line: checks, plans and shows workflows.
+//! Skein's command line: checks, plans, runs and shows workflows.
 //!
 //! Owns the terminal, the files and the exit status. What anything means is said by the libraries below it.
 
+mod ask;
+mod changes;
 mod cli;
 mod config;
 mod draw;
 mod exit;
 mod find;
+mod live;
+mod orphans;
+mod others;
 mod output;
+mod own;
 mod parameters;
+mod person;
 mod plan;
+mod printed;
 mod project;
 mod read;
+mod result;
+mod say;
+mod settle;
+mod state;
+mod tools;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -14,6 +14,8 @@ pub enum Format {
     #[default]
     Human,
     Json,
+    // A line of JSON for each event, as it comes. No comment of the help, which would not fit on lines then.
+    Jsonl,
 }
 
 /// Standard output and standard error, and how to write on them.
@@ -59,6 +61,12 @@ impl Output {
         }
     }
 
+    /// Something that a person should know while the command goes on.
+    pub fn warn(self, message: &str) {
+        let text = format!("{}: {message}\n", self.paint_errors.warning("warning"));
+        write(io::stderr().lock(), &harmless(&text, self.paint_errors));
+    }
+
     /// A command that cannot do what was asked, in one line and what to do about it.
     pub fn refuse(self, exit: Exit, message: &str, hint: Option<&str>) -> Exit {
         if self.is_json() {
@@ -92,7 +100,7 @@ pub fn reader_left(error: &io::Error) -> bool {
 
 /// Text without what a terminal would obey: a workflow is written by anyone, and could move the cursor, hide a line or
 /// turn the direction of reading. Our own colours stay where there are any.
-fn harmless(text: &str, paint: Paint) -> String {
+pub fn harmless(text: &str, paint: Paint) -> String {
     let turns =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut shown = String::with_capacity(text.len());
@@ -120,10 +128,10 @@ fn wants_colour(terminal: bool) -> bool {
 
 /// Colours, or none.
 #[derive(Debug, Clone, Copy)]
-pub struct Paint(bool);
+pub struct Paint(pub bool);
 
 impl Paint {
-    fn with(self, style: Style, text: &str) -> String {
+    pub fn with(self, style: Style, text: &str) -> String {
         if self.0 { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 

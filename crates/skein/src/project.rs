@@ -19,6 +19,8 @@ use crate::{
 const WORKFLOWS: [&str; 2] = [".workflows", "workflows"];
 /// How the file of a workflow may end; the first that is there wins.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+/// Where files describe agents.
+const AGENTS: [&str; 2] = ["agents", ".claude/agents"];
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 /// A folder with more workflows than this is not searched for names.
 const MOST: usize = 10_000;
@@ -122,6 +124,24 @@ impl OnDisk {
         found.ok_or_else(|| missing(why, known()))
     }
 
+    /// The standing instructions of an agent that a file describes: what stands below its front matter.
+    pub fn standing(&self, agent: &str) -> Option<String> {
+        let name = format!("{agent}.md");
+        if !is_name(&name) {
+            return None;
+        }
+        let files = AGENTS.iter().map(|folder| self.root.join(folder).join(&name));
+        let source = files.filter(|file| file.is_file()).find_map(|file| self.source(&file).ok())?;
+        let text = skein_dialects::body(&source).trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// The files of all drivers.
+    pub fn drivers(&self) -> Vec<PathBuf> {
+        let folders = entries(&self.root.join(".drivers"));
+        folders.into_iter().map(|folder| folder.join("DRIVER.md")).filter(|file| file.is_file()).collect()
+    }
+
     /// A link could lead a called workflow out of the project.
     fn within(&self, path: &Path) -> Result<(), NotFound> {
         match fs::canonicalize(path) {
@@ -135,7 +155,7 @@ impl OnDisk {
     /// Names of agents: from the configuration, and from files that describe one.
     fn agents(&self) -> Vec<String> {
         let mut names: BTreeSet<String> = self.config.agents.keys().cloned().collect();
-        for folder in ["agents", ".claude/agents"] {
+        for folder in AGENTS {
             names.extend(stems(&self.root.join(folder), &["md", "yaml", "yml"]));
         }
         names.into_iter().collect()
@@ -161,13 +181,16 @@ fn stems(folder: &Path, extensions: &[&str]) -> Vec<String> {
 /// The workflow of a name in a folder of workflows: a file, or a folder of its own. Looked up and not searched for,
 /// since thousands of steps may call thousands of workflows.
 fn one_named(folder: &Path, name: &str) -> Option<PathBuf> {
-    // A name is no path.
-    if !matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(only)] if only == name)
-    {
+    if !is_name(name) {
         return None;
     }
     let files = ENDINGS.iter().map(|ending| folder.join(format!("{name}.{ending}")));
     files.into_iter().find(|path| path.is_file()).or_else(|| in_folder(&folder.join(name)))
+}
+
+/// A name is no path.
+fn is_name(name: &str) -> bool {
+    matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(only)] if only == name)
 }
 
 /// All workflows in a folder of workflows, by name.
@@ -239,6 +262,23 @@ impl Project for OnDisk {
             Sort::Role => self.config.roles.keys().cloned().collect(),
             Sort::Domain => stems(&self.root.join("domains"), &["yaml", "yml"]),
         }
+    }
+
+    fn tool(&self, name: &str) -> Option<Arc<Source>> {
+        let (id, major) = name.split_once('@').map_or((name, None), |(id, major)| (id, Some(major)));
+        let named = |folder: &PathBuf| folder.file_name().is_some_and(|found| found == id);
+        let folders = entries(&self.root.join(".tools"));
+        // The folder's name is the quick way; the id in the file is the other.
+        let (first, rest): (Vec<_>, Vec<_>) = folders.into_iter().partition(named);
+        first.into_iter().chain(rest).find_map(|folder| {
+            let file = folder.join("TOOL.md");
+            let source = file.is_file().then(|| self.source(&file).ok()).flatten()?;
+            let field = |key: &str| head_field(&source.text, key);
+            let is_it = named(&folder) || field("id").as_deref() == Some(id);
+            let fits = major
+                .is_none_or(|major| field("version").is_some_and(|v| v.split('.').next() == Some(major)));
+            (is_it && fits).then_some(source)
+        })
     }
 
     fn overrides(&self) -> Option<Arc<Source>> {

@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
 };
 
 use super::{
@@ -37,7 +38,7 @@ pub struct Driver {
     chain: Hash,
     queue: VecDeque<(Token, Stimulus)>,
     /// The row that is being appended.
-    pending: Option<Batch>,
+    pending: Option<Arc<Batch>>,
     /// Answers that wait for the append in flight.
     undelivered: Vec<Answer>,
     answers: VecDeque<Answer>,
@@ -75,21 +76,32 @@ impl Driver {
     ) -> Result<Driver, JournalError> {
         let mut driver = Driver::new(plan);
         for batch in journal {
-            batch.check(driver.state.events, driver.chain)?;
-            if let (0, Some(Record { event, .. })) = (batch.seq, batch.records.first()) {
-                driver.check_plan(event)?;
-            }
-            for Record { at, event } in &batch.records {
-                apply(&driver.plan, &mut driver.state, *at, event);
-            }
-            driver.chain = batch.chain;
+            driver.recall(batch)?;
         }
-        driver.wake = wanted(&driver.state).wake;
-        driver.actions.push_back(Action::Wake(driver.wake));
-        for item in &wanted(&driver.state).publish {
-            driver.actions.push_back(Action::Publish(*item));
-        }
+        driver.recalled();
         Ok(driver)
+    }
+
+    /// The next row of the journal of a run that is being read back.
+    pub fn recall(&mut self, batch: &Batch) -> Result<(), JournalError> {
+        batch.check(self.state.events, self.chain)?;
+        if let (0, Some(Record { event, .. })) = (batch.seq, batch.records.first()) {
+            self.check_plan(event)?;
+        }
+        for Record { at, event } in &batch.records {
+            apply(&self.plan, &mut self.state, *at, event);
+        }
+        self.chain = batch.chain;
+        Ok(())
+    }
+
+    /// The journal has been read to its end.
+    pub fn recalled(&mut self) {
+        self.wake = wanted(&self.state).wake;
+        self.actions.push_back(Action::Wake(self.wake));
+        for item in &wanted(&self.state).publish {
+            self.actions.push_back(Action::Publish(*item));
+        }
     }
 
     fn check_plan(&mut self, first: &Event) -> Result<(), JournalError> {
@@ -135,7 +147,7 @@ impl Driver {
 
     /// Decides what is queued, and gives the row to append, if there is one and none is in flight. The host calls
     /// [`appended`](Driver::appended) when it is durable, and gives the row again to another store if that failed.
-    pub fn poll_append(&mut self) -> Option<&Batch> {
+    pub fn poll_append(&mut self) -> Option<Arc<Batch>> {
         if self.pending.is_some() {
             return None;
         }
@@ -151,8 +163,8 @@ impl Driver {
         }
         let batch = Batch::new(seq, self.chain, records);
         self.chain = batch.chain;
-        self.pending = Some(batch);
-        self.pending.as_ref()
+        self.pending = Some(Arc::new(batch));
+        self.pending.clone()
     }
 
     fn decide(&mut self, stimulus: &Stimulus, records: &mut Vec<Record>) -> Result<(), Refusal> {
@@ -220,6 +232,11 @@ impl Driver {
 
     fn deliver(&mut self) {
         self.answers.extend(self.undelivered.drain(..));
+    }
+
+    /// The answers that go out when the append in flight is durable, for a host that keeps them beside it.
+    pub fn undelivered(&self) -> &[(Token, Result<(), Refusal>)] {
+        &self.undelivered
     }
 
     pub fn poll_answer(&mut self) -> Option<(Token, Result<(), Refusal>)> {

@@ -12,6 +12,7 @@ mod decide;
 mod driver;
 mod event;
 mod fold;
+mod hook;
 mod input;
 mod journal;
 mod limit;
@@ -31,6 +32,7 @@ pub use driver::{Action, Driver, Token};
 pub use event::{
     Error, Event, Given, Halt, InstanceEnd, Mode, Onward, Outcome, Part, Route, Skip, Stop, UndoTarget, Walk,
 };
+pub use hook::{Hooked, hook};
 pub use input::{Actor, AttemptEnd, Cost, Decision, Finding, Input, Publication, Report, Start, Stimulus};
 pub use journal::{Batch, JournalError, Record, VERSION};
 pub use refusal::Refusal;

@@ -418,12 +418,17 @@ impl RunState {
             && !self.wants_workers()
     }
 
+    /// A run that was set aside before it began has no root.
+    fn root_is_undoing(&self) -> bool {
+        self.instances.first().is_some_and(|root| matches!(root.phase, InstancePhase::Undoing { .. }))
+    }
+
     /// The canonical status of the run.
     pub fn status(&self) -> RunStatus {
         match (&self.end, self.phase) {
             (Some(end), _) => end.status,
             (None, RunPhase::New) => RunStatus::Queued,
-            _ if matches!(self.instances[0].phase, InstancePhase::Undoing { .. }) => RunStatus::Undoing,
+            _ if self.root_is_undoing() => RunStatus::Undoing,
             _ if self.is_waiting() => RunStatus::Waiting,
             _ => RunStatus::Running,
         }
@@ -488,5 +493,11 @@ mod tests {
     #[test]
     fn a_run_that_has_not_been_started_is_queued() {
         assert_eq!(RunState::new().status(), RunStatus::Queued);
+    }
+
+    #[test]
+    fn a_run_that_was_set_aside_before_it_began_has_a_status() {
+        let state = RunState { phase: RunPhase::Quarantined, ..RunState::new() };
+        assert_eq!(state.status(), RunStatus::Running);
     }
 }

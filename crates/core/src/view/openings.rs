@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Names, words};
 use crate::{
-    engine::{OpeningKind, OpeningState, RunState, StepAt, utc},
+    engine::{Opening, OpeningKind, OpeningState, RunState, StepAt, utc},
     ir::{HoldReason, Kind},
 };
 
@@ -49,6 +49,11 @@ pub(super) fn open(state: &RunState, names: &Names) -> Vec<OpeningView> {
     }
     let numbered = (0..).zip(&state.openings).filter(|(_, opening)| !opening.closed);
     numbered.map(|(number, opening)| view(number, opening, names)).collect()
+}
+
+/// One opening as it is, answered or not; none if the run has no such.
+pub fn opening(state: &RunState, names: &Names, number: Opening) -> Option<OpeningView> {
+    state.opening(number).map(|opening| view(number.0, opening, names))
 }
 
 fn view(number: u32, opening: &OpeningState, names: &Names) -> OpeningView {

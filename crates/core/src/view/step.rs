@@ -66,6 +66,12 @@ impl ErrorView {
     }
 }
 
+/// One step as it is, for those who follow a run: what it costs does not grow with the run. The names know every
+/// instance that has begun.
+pub fn step(plan: &Plan, state: &RunState, names: &Names, at: StepAt) -> StepView {
+    view(plan, state, names, at, false)
+}
+
 pub(super) fn view(plan: &Plan, state: &RunState, names: &Names, at: StepAt, superseded: bool) -> StepView {
     let scope = names.scope(at.0);
     let step = plan.definition.scope(scope).step(at.1);

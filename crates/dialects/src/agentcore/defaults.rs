@@ -71,4 +71,4 @@ pub(super) const RESERVED_STEPS: &[&str] = &[
     "_management",
 ];
 pub(super) const RESERVED_ARTIFACTS: &[&str] =
-    &["_meta.json", "_resolved.json", "_convergence", "_stall", "_management"];
+    &["_meta.json", "_resolved.json", "_convergence", "_stall", "_management", "_subworkflows"];

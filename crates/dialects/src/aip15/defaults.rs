@@ -4,6 +4,8 @@ use std::ops::RangeInclusive;
 
 use skein_core::builder::{BackoffKind, CostClass, RiskLevel};
 
+use super::driver::DriverKind;
+
 pub(super) const NAME_CHARS: usize = 80;
 pub(super) const DESCRIPTION_CHARS: usize = 2_000;
 pub(super) const ATTEMPTS: RangeInclusive<u32> = 1..=20;
@@ -100,3 +102,11 @@ pub(super) const OLD: &[(&str, &str)] = &[
 
 /// What a path of a file may hold for the host to fill in.
 pub(super) const PATH_TOKENS: &[&str] = &["runId", "workflowId", "isoDate"];
+
+pub(super) const DRIVER_KINDS: &[(&str, DriverKind)] = &[
+    ("cli", DriverKind::Cli),
+    ("http", DriverKind::Http),
+    ("mcp", DriverKind::Mcp),
+    ("sdk", DriverKind::Sdk),
+    ("builtin", DriverKind::Builtin),
+];

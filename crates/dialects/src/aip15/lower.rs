@@ -7,13 +7,13 @@ use std::{
 };
 
 use skein_core::{
-    builder::define_workflow,
+    builder::{ApprovalClass, StepHandle, StepKind, WorkflowDefinition, define_workflow},
     ids::StepId,
-    ir::{Kind, Schema, SchemaError, Scope, Step, Undo, Workflow},
+    ir::{Kind, OnInterrupted, Schema, SchemaError, Scope, Step, Undo, Worker, Workflow},
     plan::ProblemCode,
 };
 
-use super::{step::Steps, workflow::Source};
+use super::{step::Steps, tool::Tool, workflow::Source};
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
@@ -69,6 +69,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     let mut lowering = Lowering::new(&VOICE, sink, project);
     let mut steps = Steps::new(&mut lowering);
     let source = Source::read(tree.root(), &mut steps);
+    let tools = steps.tools_described();
     let Steps { skein, undos, broken, .. } = steps;
     let (mut places, calls) = lowering.places(tree, WORKFLOW, STEP);
     check_undo_schemas(&undos, &places, sink);
@@ -77,6 +78,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
         return None;
     }
     let source = source?;
+    let approval = approvals(&source.definition);
     let lowered = define_workflow(source.definition).lower();
     for problem in &lowered.problems {
         sink.push(VOICE.diagnostic(problem, &places));
@@ -86,6 +88,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     workflow.files_in = source.files_in;
     workflow.files_out = source.files_out;
     workflow.labels.extend(source.labels);
+    add_tools(&mut workflow, &approval, &tools);
     add_skein(&mut workflow, &source.skein, &skein);
     warn_of_undo_fields(&workflow, &places, sink);
     Some(Lowered { workflow, places, voice: &VOICE, calls })
@@ -123,17 +126,66 @@ fn warn_of_undo_fields(workflow: &Workflow, places: &Places, sink: &mut Sink) {
     }
 }
 
+/// The approval class of each step, by its name: its own, or else the workflow's.
+fn approvals(definition: &WorkflowDefinition) -> BTreeMap<String, ApprovalClass> {
+    let mut found = BTreeMap::new();
+    let mut todo: Vec<&[StepHandle]> = vec![&definition.steps];
+    while let Some(steps) = todo.pop() {
+        for step in steps.iter().map(StepHandle::definition) {
+            let class = step.approval.as_ref().unwrap_or(&definition.approval);
+            found.insert(step.id.clone(), class.clone());
+            match &step.kind {
+                StepKind::Parallel(parallel) => {
+                    todo.extend(parallel.lanes.iter().map(|lane| &lane.steps[..]))
+                }
+                StepKind::Map(map) => todo.push(&map.steps),
+                StepKind::Loop(repeat) => todo.push(&repeat.steps),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// Puts what tools say of themselves into the steps that run them: someone may have to be asked first, and what was cut
+/// off may have to be left to a person. An undo is never held up.
+fn add_tools(
+    workflow: &mut Workflow,
+    approval: &BTreeMap<String, ApprovalClass>,
+    tools: &BTreeMap<String, Arc<Tool>>,
+) {
+    each_step(workflow, |step| {
+        let Kind::Work(work) = &step.kind else { return };
+        let Worker::Tool { tool, .. } = &work.worker else { return };
+        let Some(tool) = tools.get(tool) else { return };
+        let class = approval.get(step.id.as_str()).cloned().unwrap_or_default();
+        if tool.asks(&class) {
+            step.policy.approval.get_or_insert_default();
+        }
+        if tool.is_delicate() {
+            step.policy.on_interrupted = OnInterrupted::Ask;
+        }
+    });
+}
+
 /// Puts each step's own block, and the workflow's, into the steps.
 fn add_skein(workflow: &mut Workflow, shared: &XSkein, own: &BTreeMap<StepId, XSkein>) {
-    let mut todo: Vec<&mut Scope> = vec![&mut workflow.scope];
     let of = |id: &StepId| own.get(id).cloned().unwrap_or_default().over(shared);
+    each_step(workflow, |step| {
+        of(&step.id).apply(step);
+        if let Some(undo) = &mut step.undo {
+            add_to_undo(undo, of(&undo.id));
+        }
+    });
+}
+
+/// Every step, those inside others included.
+fn each_step(workflow: &mut Workflow, mut each: impl FnMut(&mut Step)) {
+    let mut todo: Vec<&mut Scope> = vec![&mut workflow.scope];
     while let Some(scope) = todo.pop() {
         for step in &mut scope.steps {
             let step = Arc::make_mut(step);
-            of(&step.id).apply(step);
-            if let Some(undo) = &mut step.undo {
-                add_to_undo(undo, of(&undo.id));
-            }
+            each(step);
             match &mut step.kind {
                 Kind::Parallel(parallel) => {
                     todo.extend(parallel.lanes.iter_mut().map(|lane| Arc::make_mut(&mut lane.scope)));

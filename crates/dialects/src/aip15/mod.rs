@@ -4,16 +4,24 @@
 //! Reading gives the definitions of [`skein_core::builder`], which lowers them: a file and a program that say the same
 //! are the same workflow.
 
+mod argument;
 mod defaults;
+mod driver;
 mod files;
 mod kinds;
 mod lower;
 mod policy;
+mod range;
 mod routines;
 mod schedule;
 mod step;
+mod tool;
 mod triggers;
 mod value;
 mod workflow;
 
+pub use argument::{Argument, Piece};
+pub use driver::{Driver, DriverKind, Implements, driver};
 pub(crate) use lower::lower;
+pub use range::Range;
+pub use tool::{Tool, tool};

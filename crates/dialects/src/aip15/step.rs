@@ -1,7 +1,10 @@
 //! Steps as they are written: what every kind has. Each is read to a definition of the builder; beside that, what the
 //! builder has no place for is remembered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde_json::{Map, Value};
 use skein_core::{
@@ -14,6 +17,7 @@ use skein_core::{
 use super::{
     defaults::{KINDS, KindWord, OF_KINDS},
     kinds, policy,
+    tool::{self, Tool},
     value::value,
 };
 use crate::{
@@ -40,6 +44,8 @@ pub(super) struct Steps<'a, 'l> {
     pub tools: Vec<Spanned<String>>,
     /// The actions that steps name.
     pub actions: Vec<Spanned<String>>,
+    /// The files of the tools that steps name, for those that have one.
+    described: BTreeMap<String, Option<Arc<Tool>>>,
     /// The roles that approvals ask.
     pub roles: Vec<Spanned<String>>,
     /// What happens when nothing comes in time, where that is not one of the words that it may be.
@@ -60,6 +66,7 @@ impl<'a, 'l> Steps<'a, 'l> {
             undos: Vec::new(),
             tools: Vec::new(),
             actions: Vec::new(),
+            described: BTreeMap::new(),
             roles: Vec::new(),
             late: Vec::new(),
             waits: None,
@@ -141,8 +148,30 @@ impl<'a, 'l> Steps<'a, 'l> {
             kind.or_else(|| ours(field))
         };
         fields.finish_with(self.lowering.sink, elsewhere);
+        if let Some(tool) = tool::named(&step).map(str::to_owned).and_then(|name| self.describe(&name)) {
+            tool.complete(&mut step);
+        }
         step.id = id?.to_string();
         Some(step)
+    }
+
+    /// What the file of a tool says. What is wrong with it is said once.
+    fn describe(&mut self, name: &str) -> Option<Arc<Tool>> {
+        if let Some(known) = self.described.get(name) {
+            return known.clone();
+        }
+        let source = self.lowering.project.tool(name.rsplit('/').next().unwrap_or(name));
+        let read = source.and_then(|source| {
+            tool::tool(source).map_err(|diagnostics| self.lowering.sink.extend(diagnostics)).ok()
+        });
+        self.described.insert(name.to_owned(), read.map(Arc::new));
+        self.described.get(name).cloned().flatten()
+    }
+
+    /// The tools whose files could be read.
+    pub fn tools_described(&self) -> BTreeMap<String, Arc<Tool>> {
+        let found = self.described.iter();
+        found.filter_map(|(name, tool)| Some((name.clone(), tool.clone()?))).collect()
     }
 
     /// Whether it is an id of this format is for the builder to say; here it must be a name at all.

@@ -50,8 +50,18 @@ impl Examples {
 fn below(folder: &Path, found: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     for path in entries.map(|entry| entry.expect("a folder can be listed").path()) {
-        if path.is_dir() { below(&path, found) } else { found.push(path) }
+        if path.is_dir() {
+            below(&path, found);
+        } else if is_workflow(&path) {
+            found.push(path);
+        }
     }
+}
+
+/// Beside workflows there are the tools, agents and settings that they need.
+fn is_workflow(path: &Path) -> bool {
+    let has = |ending: &str| path.extension().is_some_and(|found| found == ending);
+    path.ends_with("WORKFLOW.md") || path.ends_with(OVERRIDES) || has("yaml") || has("yml") || has("json")
 }
 
 fn source(path: &Path) -> Result<Arc<Source>, NotFound> {
@@ -63,7 +73,10 @@ impl Project for Examples {
     fn workflow(&self, from: &Source, reference: Reference<'_>) -> Result<Arc<Source>, NotFound> {
         match reference {
             Reference::Path(path) => source(&Path::new(&from.name).with_file_name(path)),
-            Reference::Id(id) => source(&self.folder.join(id).join("WORKFLOW.md")),
+            Reference::Id(id) => {
+                let beside = Path::new(&from.name).parent().and_then(Path::parent).unwrap_or(&self.folder);
+                source(&beside.join(id).join("WORKFLOW.md"))
+            }
         }
     }
 

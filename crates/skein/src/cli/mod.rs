@@ -1,31 +1,44 @@
 //! The command line: what can be asked, and who answers. One file a command.
 
+mod cancel;
 mod completions;
+mod decide;
+mod detach;
+mod events;
 mod explain;
 mod graph;
 mod list;
 mod load;
+mod logs;
 mod plan;
+mod resume;
+mod resume_all;
+mod run;
+mod runs;
 mod schema;
 mod show;
+mod signal;
 mod validate;
 
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Parser, Subcommand};
+use skein_core::engine::Decision;
+
+pub use load::invalid;
 
 use crate::{
     exit::Exit,
     output::{Format, Output, reader_left},
 };
 
-/// Checks, plans and draws workflows whose steps are done by coding agents, tools, commands and people.
+/// Checks, plans and runs workflows whose steps are done by coding agents, tools, commands and people.
 #[derive(Debug, Parser)]
 #[command(name = "skein", version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// For people, or one JSON value for programs.
+    /// For people, or one JSON value for programs; or a line of JSON for each event of a run.
     #[arg(long, global = true, value_enum, default_value = "human")]
     format: Format,
     /// Where runs are kept; `.skein` in the project unless told otherwise.
@@ -39,6 +52,24 @@ enum Command {
     Validate(validate::Arguments),
     /// Shows what a run would do, before anything is spent.
     Plan(plan::Arguments),
+    /// Does the work of a workflow, and shows it.
+    Run(run::Arguments),
+    /// Lists the runs, or shows one of them.
+    Runs(runs::Arguments),
+    /// Shows what the workers of a run printed.
+    Logs(logs::Arguments),
+    /// Shows what happened in a run, event by event.
+    Events(events::Arguments),
+    /// Says yes at a gate or a hold.
+    Approve(decide::Arguments),
+    /// Says no at a gate or a hold.
+    Reject(decide::Arguments),
+    /// Tells a run of something that happened outside.
+    Signal(signal::Arguments),
+    /// Ends a run early.
+    Cancel(cancel::Arguments),
+    /// Goes on with runs that were left, or whose process died.
+    Resume(resume::Arguments),
     /// Draws the steps of a workflow.
     Graph(graph::Arguments),
     /// Prints the JSON Schema of a format, for editors.
@@ -51,6 +82,17 @@ enum Command {
     Show(show::Arguments),
     /// Prints completions for a shell.
     Completions(completions::Arguments),
+}
+
+impl Command {
+    /// Whether it can print a line of JSON for each event.
+    fn has_lines(&self) -> bool {
+        match self {
+            Command::Run(_) | Command::Resume(_) | Command::Events(_) => true,
+            Command::Runs(arguments) => arguments.follow,
+            _ => false,
+        }
+    }
 }
 
 /// What to say of arguments that could not be read; help and version are what was asked for.
@@ -98,9 +140,23 @@ pub fn run() -> Exit {
         Err(error) => return unparsed(&error),
     };
     let output = Output::new(cli.format);
+    if cli.format == Format::Jsonl && !cli.command.has_lines() {
+        let hint = "`run`, `resume`, `events` and `runs --follow` do";
+        return output.refuse(Exit::Usage, "this command does not print lines of JSON", Some(hint));
+    }
+    let state = cli.state.as_deref();
     match cli.command {
         Command::Validate(arguments) => validate::run(&arguments, output),
         Command::Plan(arguments) => plan::run(&arguments, output),
+        Command::Run(arguments) => run::run(&arguments, state, output),
+        Command::Runs(arguments) => runs::run(&arguments, state, output),
+        Command::Logs(arguments) => logs::run(&arguments, state, output),
+        Command::Events(arguments) => events::run(&arguments, state, output),
+        Command::Approve(arguments) => decide::run(&arguments, Decision::Approve, state, output),
+        Command::Reject(arguments) => decide::run(&arguments, Decision::Reject, state, output),
+        Command::Signal(arguments) => signal::run(&arguments, state, output),
+        Command::Cancel(arguments) => cancel::run(&arguments, state, output),
+        Command::Resume(arguments) => resume::run(&arguments, state, output),
         Command::Graph(arguments) => graph::run(&arguments, output),
         Command::Schema(arguments) => schema::run(&arguments, output),
         Command::Explain(arguments) => explain::run(&arguments, output),

@@ -4,16 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use skein_core::plan::{Problem, ProblemCode};
+use skein_core::plan::{Plan, Problem, ProblemCode};
 use skein_dialects::{Diagnostic, render};
 
 use super::load::{Loaded, invalid, load};
 use crate::{exit::Exit, output::Output, parameters, plan::PlanView};
 
 #[derive(Debug, Args)]
+#[group(skip)]
 pub struct Arguments {
     /// A file, or the name of a workflow of the project.
-    workflow: String,
+    pub workflow: String,
     /// A parameter, read by its declared type.
     #[arg(long = "param", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
@@ -33,6 +34,13 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 }
 
 fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
+    let (loaded, plan) = bound(arguments, output)?;
+    let view = PlanView::of(&plan, &loaded.project.config);
+    Ok((loaded, view))
+}
+
+/// The workflow that was named, with the parameters that were given.
+pub fn bound(arguments: &Arguments, output: Output) -> Result<(Loaded, Plan), Exit> {
     let loaded = load(&arguments.workflow, output)?;
     let report = &loaded.report;
     let Some(definition) = &report.definition else {
@@ -42,8 +50,7 @@ fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exi
     let given = parameters::read(&arguments.parameters, arguments.file.as_deref(), schema)
         .map_err(|why| output.refuse(Exit::Usage, &why, None))?;
     let plan = definition.bind(given).map_err(|problems| misgiven(&problems, output))?;
-    let view = PlanView::of(&plan, &loaded.project.config);
-    Ok((loaded, view))
+    Ok((loaded, plan))
 }
 
 /// Says what is wrong with the parameters.

@@ -2,13 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
+mod decisions;
 mod documents;
 mod examples;
 mod files;
+mod kept;
 mod large;
 mod pages;
 mod parameters;
 mod project;
+mod run;
+mod runs;
 mod session;
 mod terminal;
 mod validate;
+mod workers;

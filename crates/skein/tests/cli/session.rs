@@ -131,16 +131,20 @@ impl Session {
 
     /// Compares with the file of that name.
     pub fn is(&self, name: &str) {
-        let path =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/snapshots").join(format!("{name}.snap"));
-        let before = fs::read_to_string(&path).unwrap_or_default();
-        if before == self.text {
-            return;
-        }
-        if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-            fs::write(&path, &self.text).expect("a snapshot can be written");
-        } else {
-            panic!("{name} is something else now:\n{}", self.text);
-        }
+        compare(name, &self.text);
+    }
+}
+
+/// Compares a text with the file of a name.
+pub fn compare(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/snapshots").join(format!("{name}.snap"));
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    if before == text {
+        return;
+    }
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&path, text).expect("a snapshot can be written");
+    } else {
+        panic!("{name} is something else now:\n{text}");
     }
 }

@@ -1,0 +1,98 @@
+//! A hook as it is to be done: its expressions worked out against the run.
+
+use serde_json::Value;
+
+use super::{Error, InstanceIx, code, scope_env::ScopeEnv, state::RunState};
+use crate::{
+    expr::Expr,
+    ir::{ErrorClass, HookAction},
+    plan::Plan,
+};
+
+/// What a hook wants done, with nothing left to work out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Hooked {
+    Notify { channel: String, message: Option<Value> },
+    Run { program: String, arguments: Vec<Value> },
+}
+
+/// The hook of a number, as the root of the run sees things now. None: the workflow has no such hook, or the run has not
+/// begun.
+pub fn hook(plan: &Plan, state: &RunState, number: u32) -> Option<Result<Hooked, Error>> {
+    let hooks = &plan.definition.root().workflow.hooks;
+    let hook = hooks.get(usize::try_from(number).ok()?)?;
+    state.instances.first()?;
+    let env = ScopeEnv::new(plan, state, InstanceIx::ROOT);
+    let eval = |expr: &Expr| {
+        expr.eval(&env).map_err(|error| {
+            Error::new(ErrorClass::Validation, code::EXPRESSION, format!("its arguments: {error}"))
+        })
+    };
+    Some(match &hook.action {
+        HookAction::Notify { channel, message } => message
+            .as_ref()
+            .map(eval)
+            .transpose()
+            .map(|message| Hooked::Notify { channel: channel.clone(), message }),
+        HookAction::Run { program, arguments } => arguments
+            .iter()
+            .map(eval)
+            .collect::<Result<_, _>>()
+            .map(|arguments| Hooked::Run { program: program.clone(), arguments }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        engine::{Driver, Input, Start, Stimulus, Token},
+        expr::swdl,
+        ids::{RunId, StepId, WorkflowId},
+        ir::{Hook, HookWhen, Kind, Scope, Shape, Step, Work, Worker, Workflow},
+        plan::check,
+        time::Time,
+    };
+
+    fn begun(actions: Vec<HookAction>) -> Driver {
+        let script = Worker::Script { text: "true".into(), capabilities: Vec::new() };
+        let step = Step::new(StepId::new("one").unwrap(), Kind::Work(Box::new(Work::new(script))));
+        let mut workflow = Workflow::new(WorkflowId::new("w").unwrap(), Scope::new(Shape::Graph, vec![step]));
+        workflow.hooks = actions.into_iter().map(|action| Hook { when: HookWhen::Start, action }).collect();
+        let definition = check(Arc::new(workflow), &()).definition.unwrap();
+        let mut driver = Driver::new(definition.bind(json!({"who": "a b"})).unwrap());
+        let start =
+            Start { run: RunId::new("r1").unwrap(), retry_of: None, attempt: 1, context: Value::Null };
+        let input = Input::Start(Box::new(start));
+        driver.push(Token(1), Stimulus { at: Time(0), grant: 0, input });
+        driver.poll_append().unwrap();
+        driver
+    }
+
+    fn filled(text: &str) -> Expr {
+        swdl::template(text, swdl::Scope::Stage).unwrap()
+    }
+
+    #[test]
+    fn arguments_are_worked_out_and_the_program_is_as_it_is_written() {
+        let run = HookAction::Run {
+            program: "note".into(),
+            arguments: vec![filled("for ${{ parameters.who }}"), filled("${{ run.id }}")],
+        };
+        let notify =
+            HookAction::Notify { channel: "chat".into(), message: Some(filled("${{ workflow.id }}")) };
+        let driver = begun(vec![run, notify]);
+        let hooked = |n| hook(driver.plan(), driver.state(), n);
+        assert_eq!(
+            hooked(0),
+            Some(Ok(Hooked::Run { program: "note".into(), arguments: vec![json!("for a b"), json!("r1")] }))
+        );
+        assert_eq!(hooked(1), Some(Ok(Hooked::Notify { channel: "chat".into(), message: Some(json!("w")) })));
+        assert_eq!(hooked(2), None);
+        assert_eq!(hook(driver.plan(), &RunState::new(), 0), None, "it has not begun");
+    }
+}

@@ -1,0 +1,298 @@
+//! A TOOL.md: what a tool takes and gives, what it changes, and how it is run where a step says nothing.
+//!
+//! Owns the fields of AIP-14. Refuses to know which program does the work: that is a driver's.
+
+use std::sync::Arc;
+
+use skein_core::{
+    builder::{ApprovalClass, Implementation, RetryPolicy, StepDefinition, StepKind},
+    ir::Schema,
+    time::Millis,
+};
+
+use super::{
+    defaults::{COSTS, DESCRIPTION_CHARS, DRIVER_KINDS, NAME_CHARS},
+    driver::DriverKind,
+    policy,
+};
+use crate::{
+    code::Code,
+    detect::front_matter,
+    diagnostic::{Diagnostic, Sink},
+    read::{Fields, Given},
+    source::Source,
+};
+
+/// A tool as its file describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    pub id: String,
+    pub version: String,
+    pub inputs: Schema,
+    pub outputs: Schema,
+    /// Whether doing it twice is doing it once.
+    pub idempotent: bool,
+    /// What it changes, such as `workspace:src`.
+    pub mutates: Vec<String>,
+    pub approval: ApprovalClass,
+    pub timeout: Option<Millis>,
+    pub retry: Option<RetryPolicy>,
+    /// The driver that is preferred.
+    pub default_implementation: Option<String>,
+    /// Drivers that may not provide it, and the only kinds that may.
+    pub forbid: Vec<String>,
+    pub require_kind: Vec<DriverKind>,
+}
+
+/// Reads a TOOL.md.
+pub fn tool(source: Arc<Source>) -> Result<Tool, Vec<Diagnostic>> {
+    let mut sink = Sink::new(source);
+    let read = front_matter(&mut sink).and_then(|tree| {
+        let fields = Fields::of(tree.root(), "a tool", &mut sink)?;
+        Tool::read(fields, &mut sink)
+    });
+    match read {
+        Some(tool) if !sink.has_errors() => Ok(tool),
+        _ => Err(sink.finish()),
+    }
+}
+
+impl Tool {
+    fn read(mut fields: Fields<'_>, sink: &mut Sink) -> Option<Tool> {
+        let name = fields.required("name", sink);
+        name.and_then(|given| policy::short_text(given, NAME_CHARS, sink));
+        let id = fields.required("id", sink).and_then(|given| id(given, sink));
+        let description = fields.required("description", sink);
+        description.and_then(|given| policy::short_text(given, DESCRIPTION_CHARS, sink));
+        let version = fields.required("version", sink).and_then(|given| policy::version(given, sink));
+        let inputs = fields.required("inputs", sink).and_then(|given| schema(given, sink));
+        let outputs = fields.required("outputs", sink).and_then(|given| schema(given, sink));
+        let idempotent = fields.optional("idempotent").and_then(|given| given.flag(sink));
+        let mutates = fields.optional("mutates").map(|given| mutates(given, sink)).unwrap_or_default();
+        let approval = fields.optional("approval");
+        let class = approval.and_then(|given| policy::approval(given, sink)).unwrap_or(ApprovalClass::Auto);
+        if class == ApprovalClass::Auto && !mutates.is_empty() {
+            refuse_auto(&fields, approval, sink);
+        }
+        let timeout = fields.optional("timeout_ms").and_then(|given| given.millis(1, sink));
+        let retry = fields.optional("retry").and_then(|given| policy::retry(given, sink));
+        let preferred = fields.optional("default_implementation").and_then(|given| given.words(sink));
+        fields.optional("risk_level").and_then(|given| policy::risk_level(given, sink));
+        fields.optional("cost_class").and_then(|given| given.one_of(COSTS, sink));
+        let (forbid, require_kind) =
+            fields.optional("driver_constraints").map(|given| constraints(given, sink)).unwrap_or_default();
+        fields.allow(&["requires", "implements", "tags", "examples", "metadata", "contextSchema"]);
+        refuse_bodies(&mut fields, sink);
+        fields.finish(sink);
+        Some(Tool {
+            id: id?.to_owned(),
+            version: version?.to_owned(),
+            inputs: inputs?,
+            outputs: outputs?,
+            idempotent: idempotent.is_some_and(|flag| flag.value),
+            mutates,
+            approval: class,
+            timeout: timeout.map(|length| length.value),
+            retry,
+            default_implementation: preferred.map(|text| text.value.to_owned()),
+            forbid,
+            require_kind,
+        })
+    }
+
+    /// What holds for a step that does not say it itself.
+    pub(super) fn complete(&self, step: &mut StepDefinition) {
+        step.timeout_ms = step.timeout_ms.or(self.timeout.map(|length| length.0));
+        step.retry = step.retry.take().or_else(|| self.retry.clone());
+    }
+
+    /// Whether a person is asked before it runs in a step of this class: the stricter of the step's and its own counts.
+    pub(super) fn asks(&self, class: &ApprovalClass) -> bool {
+        match strictness(class).max(strictness(&self.approval)) {
+            0 => false,
+            1 => !self.mutates.is_empty(),
+            // What a policy says is not known here, so a person says it.
+            _ => true,
+        }
+    }
+
+    /// Whether one that was cut off may have done something that must not be done again.
+    pub(super) fn is_delicate(&self) -> bool {
+        !self.idempotent && !self.mutates.is_empty()
+    }
+}
+
+/// The tool that a step names.
+pub(super) fn named(step: &StepDefinition) -> Option<&str> {
+    match &step.kind {
+        StepKind::Tool(tool) => match &tool.implementation {
+            Implementation::Tool(id) => Some(id),
+            Implementation::Action(_) => None,
+        },
+        _ => None,
+    }
+}
+
+fn strictness(class: &ApprovalClass) -> u8 {
+    match class {
+        ApprovalClass::Auto | ApprovalClass::PerStep => 0,
+        ApprovalClass::OnMutate => 1,
+        ApprovalClass::Policy(_) => 2,
+        ApprovalClass::Always => 3,
+    }
+}
+
+/// Lower case letters, digits, dots and dashes; the last two not at an end.
+pub(super) fn id<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
+    let text = given.words(sink)?.value;
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let good = (2..=80).contains(&text.len())
+        && text.chars().all(|c| inner(c) || matches!(c, '.' | '-'))
+        && text.starts_with(inner)
+        && text.ends_with(inner);
+    if !good {
+        let message = format!("`{}` cannot be an id", crate::read::brief(text));
+        let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
+        sink.push(
+            diagnostic.hint("2 to 80 lower case letters, digits, dots and dashes, the last two within"),
+        );
+        return None;
+    }
+    Some(text)
+}
+
+fn schema(given: Given<'_>, sink: &mut Sink) -> Option<Schema> {
+    let schema = Schema::new(policy::schema(given, sink)?);
+    if let Err(error) = schema.compile() {
+        let at = match &error {
+            skein_core::ir::SchemaError::Schema { at, .. } => given.node.at(at),
+            skein_core::ir::SchemaError::Value { .. } => given.node,
+        };
+        sink.push(Diagnostic::new(Code::BadSchema, given.node.source(), at.mark(), error.to_string()));
+        return None;
+    }
+    Some(schema)
+}
+
+/// What is changed: a kind in letters, a colon, and what of it.
+fn mutates(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
+    let mut found = Vec::new();
+    for item in given.list(sink).unwrap_or_default() {
+        let Some(text) = item.words(sink) else { continue };
+        let good = text.value.split_once(':').is_some_and(|(kind, what)| {
+            !kind.is_empty()
+                && kind.chars().all(|c| c.is_ascii_lowercase())
+                && !what.is_empty()
+                && !what.contains(char::is_whitespace)
+        });
+        if good {
+            found.push(text.value.to_owned());
+        } else {
+            sink.push(item.wrong("what is changed, such as `workspace:src` or `external:mail`"));
+        }
+    }
+    found
+}
+
+fn refuse_auto(fields: &Fields<'_>, approval: Option<Given<'_>>, sink: &mut Sink) {
+    let span = approval.map_or(fields.head(), |given| given.node.mark());
+    let message = "a tool that changes something cannot be approved by itself";
+    let diagnostic = Diagnostic::new(Code::FieldsClash, fields.node().source(), span, message);
+    let changes = fields.field("mutates").map(|field| field.key_span);
+    let diagnostic = match changes {
+        Some(changes) => diagnostic.also(changes, "it changes this"),
+        None => diagnostic,
+    };
+    sink.push(diagnostic.hint("write `approval: on-mutate` or `approval: always`"));
+}
+
+fn constraints(given: Given<'_>, sink: &mut Sink) -> (Vec<String>, Vec<DriverKind>) {
+    let Some(mut fields) = Fields::of(given.node, "`driver_constraints`", sink) else {
+        return Default::default();
+    };
+    let (forbid, kinds) = (fields.optional("forbid"), fields.optional("require_kind"));
+    fields.finish(sink);
+    let kinds = kinds.and_then(|given| given.list(sink)).unwrap_or_default();
+    let kinds = kinds.into_iter().filter_map(|item| item.one_of(DRIVER_KINDS, sink)).map(|kind| kind.value);
+    let kinds = kinds.collect();
+    (forbid.map(|given| texts(given, sink)).unwrap_or_default(), kinds)
+}
+
+pub(super) fn texts(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
+    let items = given.list(sink).unwrap_or_default();
+    items.into_iter().filter_map(|item| item.text(sink)).map(|text| text.value.to_owned()).collect()
+}
+
+/// A tool once held its own body.
+fn refuse_bodies(fields: &mut Fields<'_>, sink: &mut Sink) {
+    for name in ["code", "run", "runner", "secrets", "network", "entry"] {
+        if let Some(field) = fields.retired(name) {
+            let message = format!("`{name}` is no longer a field of a tool");
+            let diagnostic =
+                Diagnostic::new(Code::RemovedField, field.value.source(), field.key_span, message);
+            sink.push(diagnostic.hint("write a DRIVER.md that says which program does the work"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(more: &str) -> Result<Tool, Vec<String>> {
+        let text = format!(
+            "---\nname: Weigh\nid: parcel-weigh\ndescription: Weighs.\nversion: 1.2.0\ninputs: {{type: object}}\n\
+             outputs: {{type: object}}\n{more}\n---\nProse.\n"
+        );
+        let said = |all: Vec<Diagnostic>| all.into_iter().map(|one| one.message).collect();
+        tool(Source::new("TOOL.md", text)).map_err(said)
+    }
+
+    #[test]
+    fn a_tool_says_what_it_needs() {
+        let tool =
+            read("timeout_ms: 100\nretry: {max_attempts: 2, backoff: fixed}\nidempotent: true").unwrap();
+        assert_eq!((tool.id.as_str(), tool.version.as_str()), ("parcel-weigh", "1.2.0"));
+        assert_eq!(tool.approval, ApprovalClass::Auto);
+        let mut step = StepDefinition::new("s", skein_core::builder::ToolStep::tool("parcel-weigh"));
+        step.timeout_ms = Some(7);
+        tool.complete(&mut step);
+        assert_eq!(step.timeout_ms, Some(7), "the step's own word counts");
+        assert_eq!(step.retry.map(|retry| retry.max_attempts), Some(2));
+    }
+
+    #[test]
+    fn the_stricter_class_counts() {
+        use ApprovalClass::{Always, Auto, OnMutate, PerStep, Policy};
+        let plain = read("").unwrap();
+        let changing = read("approval: on-mutate\nmutates: [workspace:src]").unwrap();
+        let strict = read("approval: always").unwrap();
+        for (class, plain_asks, changing_asks) in [
+            (Auto, false, true),
+            (PerStep, false, true),
+            (OnMutate, false, true),
+            (Policy("p".into()), true, true),
+            (Always, true, true),
+        ] {
+            let asks = (plain.asks(&class), changing.asks(&class), strict.asks(&class));
+            assert_eq!(asks, (plain_asks, changing_asks, true), "{class:?}");
+        }
+        assert!(changing.is_delicate() && !plain.is_delicate());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_tool_is_said() {
+        for (more, says) in [
+            ("mutates: [workspace:src]", "cannot be approved by itself"),
+            ("approval: always\nmutates: [src]", "`mutates` is what is changed"),
+            ("run: ./x", "`run` is no longer a field of a tool"),
+            ("timeuot_ms: 5", "a tool has no field `timeuot_ms`"),
+            ("driver_constraints: {require_kind: [grpc]}", "`require_kind` cannot be `grpc`"),
+        ] {
+            let said = read(more).unwrap_err();
+            assert!(said.iter().any(|one| one.contains(says)), "{more}: {said:?}");
+        }
+        let none = tool(Source::new("TOOL.md", "no front matter")).unwrap_err();
+        assert_eq!(none[0].code, Code::BadFrontMatter);
+    }
+}

@@ -1,0 +1,52 @@
+//! What time it is.
+//!
+//! Owns the one clock of a host: wall time that never goes back while the process lives and never stands still, also
+//! while the machine sleeps. A wall clock that is set forward is followed, so that deadlines are kept; one that is set
+//! back is not, so that nothing waits an hour for five seconds. Refuses to know what the time is for.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+use skein_core::time::Time;
+
+#[derive(Debug, Default)]
+pub struct Clock {
+    /// How far wall time was ahead of the time since boot, at most.
+    ahead: AtomicI64,
+}
+
+impl Clock {
+    pub fn new() -> Clock {
+        Clock { ahead: AtomicI64::new(i64::MIN) }
+    }
+
+    pub fn now(&self) -> Time {
+        self.at(millis(ClockId::Realtime), millis(ClockId::Boottime))
+    }
+
+    fn at(&self, wall: i64, boot: i64) -> Time {
+        let ahead = wall.saturating_sub(boot);
+        let most = self.ahead.fetch_max(ahead, Ordering::Relaxed).max(ahead);
+        Time(boot.saturating_add(most))
+    }
+}
+
+fn millis(clock: ClockId) -> i64 {
+    let now = clock_gettime(clock);
+    now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_set_back_is_not_followed_and_one_set_forward_is() {
+        let clock = Clock::new();
+        assert_eq!(clock.at(1_000_000, 10), Time(1_000_000));
+        assert_eq!(clock.at(1_000_005, 15), Time(1_000_005));
+        assert_eq!(clock.at(400_000, 20), Time(1_000_010), "set back, and five more milliseconds passed");
+        assert_eq!(clock.at(9_000_000, 30), Time(9_000_000), "set forward");
+        assert_eq!(clock.at(1_000_025, 35), Time(9_000_005), "set right again");
+    }
+}

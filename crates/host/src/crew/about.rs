@@ -1,0 +1,100 @@
+//! What was settled about a run when it was begun, so that whoever goes on with it does as it was told: where it
+//! works, what it may reach, and who its agents and tools are. Kept with the run; changes to a project change nothing.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use skein_core::{ir::Schema, time::Millis};
+
+use crate::secret;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct About {
+    /// The file it was read from, as people are shown it.
+    pub source: String,
+    pub project: PathBuf,
+    pub workspace: PathBuf,
+    /// Folders beyond those in which steps may work.
+    #[serde(default)]
+    pub roots: Vec<PathBuf>,
+    /// Who began it.
+    pub user: String,
+    #[serde(default)]
+    pub agents: BTreeMap<String, Agent>,
+    #[serde(default)]
+    pub tools: BTreeMap<String, Tool>,
+    #[serde(default)]
+    pub secrets: BTreeMap<String, secret::From>,
+    /// Variables of the host's environment that workers are given beyond the few they need.
+    #[serde(default)]
+    pub pass_env: Vec<String>,
+}
+
+/// An agent that is a program of the project's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agent {
+    /// A program and its arguments. What it is to do comes on its standard input.
+    pub command: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+}
+
+/// A tool that is a program: JSON in on standard input, JSON out on standard output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tool {
+    /// The driver that was chosen.
+    pub driver: String,
+    /// A program and the arguments that are always the same.
+    pub command: Vec<String>,
+    /// The arguments that values of the input fill in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<Vec<Piece>>,
+    #[serde(default)]
+    pub inputs: Schema,
+    #[serde(default)]
+    pub outputs: Schema,
+    /// What an exit status means, as an error code.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub exit_codes: BTreeMap<i32, String>,
+    /// The longest that the driver lets it take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Millis>,
+}
+
+/// A piece of an argument.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Piece {
+    Text(String),
+    /// A value of the input, by its path, and what stands for one that is not given.
+    Input {
+        path: Vec<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        default: Option<String>,
+    },
+}
+
+impl Tool {
+    /// The name under which a tool is settled. One that only one driver may provide is another tool.
+    pub fn key(tool: &str, pinned: Option<&str>) -> String {
+        match pinned {
+            Some(driver) => format!("{tool} by {driver}"),
+            None => tool.to_owned(),
+        }
+    }
+}
+
+impl About {
+    pub fn value(&self) -> Value {
+        serde_json::to_value(self).expect("what was settled serialises to JSON")
+    }
+
+    pub fn read(value: &Value) -> Result<About, String> {
+        About::deserialize(value)
+            .map_err(|error| format!("what was settled about the run cannot be read: {error}"))
+    }
+}

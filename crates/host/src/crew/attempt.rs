@@ -1,0 +1,279 @@
+//! One attempt from its start to its end: what it needs is laid out, the program runs, what it left is taken up.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde_json::Value;
+use skein_core::{
+    engine::{AttemptEnd, Role},
+    ir::{ErrorClass, HoldReason, Worker},
+    limits,
+};
+
+use super::{
+    Shared, back,
+    command::{Command, Speaks},
+    environment,
+    git::Git,
+    job::Job,
+    tool, verdict,
+};
+use crate::{
+    worker::{Ended, How, Mark, Task, Work},
+    workspace::{
+        ArtifactError, ArtifactLimits, AttemptDir, Context, Grants, Root, RunDir, find_step,
+        root::{Identity, PathError},
+    },
+};
+
+/// So much of what an agent printed is searched for a decision.
+const SAID: u64 = 256 * 1024;
+
+/// Everything of an attempt that is needed when its program has ended.
+pub(super) struct Laid {
+    job: Job,
+    run: RunDir,
+    files: AttemptDir,
+    folder: Root,
+    /// The folders that are no part of what it gives.
+    without: Vec<Identity>,
+    speaks: Speaks,
+    check: Option<String>,
+    /// The run's workspace, where changed files are looked for.
+    workspace: Option<Root>,
+    /// The state folder.
+    state: PathBuf,
+    mark: Mark,
+}
+
+/// Lays out what an attempt needs. Why it cannot begin, where it cannot.
+pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), AttemptEnd> {
+    if let Some(tool) = job.tool() {
+        tool::check_inputs(tool, &job.given.inputs)?;
+    }
+    let command = Command::of(&job).map_err(never)?;
+    let about = &job.about;
+    let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
+    let grants = grants.map_err(never)?;
+    let folder = grants.folder(job.isolation.workspace.as_deref()).map_err(never)?;
+    let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
+    let files = run.attempt(job.attempt).map_err(wrong)?;
+    let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
+    files.root().replace("inputs.json", &inputs).map_err(wrong)?;
+    let context = tell_context(shared, &run, &grants, &job)?;
+    take_in(&run, &folder, &job)?;
+    let check = (job.attempt.role == Role::Check).then(nonce);
+    if check.is_some() {
+        // What an earlier check decided, or the worker wrote in its place, is not this one's.
+        remove_decision(&folder, &job)?;
+    }
+    let place = context.as_ref().map(|context| context.root().path());
+    let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
+        .map_err(|error| blocked(error.to_string()))?;
+    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
+    let mut task = Task::new(command.program, folder.path(), log_of(&files), mark.clone());
+    task.arguments = command.arguments;
+    task.environment = environment;
+    task.stdin = command.stdin.into();
+    task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
+    let limits = [job.limit, job.tool().and_then(|tool| tool.limit)];
+    task.limit = limits.into_iter().flatten().min();
+    (task.idle, task.start) = (job.idle, job.start);
+    task.filter = shared.filter();
+    task.tell = shared.tell(&job);
+    let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
+    let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
+    let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
+    let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
+    Ok((task, Laid { job, run, files, folder, without, speaks, check, workspace, state, mark }))
+}
+
+/// Where both streams of an attempt are kept for people to read.
+pub(super) fn log_of(files: &AttemptDir) -> std::path::PathBuf {
+    files.root().path().join("log")
+}
+
+/// Puts the artifacts of others into the workspace.
+fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
+    let Some(snapshot) = &job.snapshot else { return Ok(()) };
+    let story = snapshot.story(run);
+    for take in &job.takes {
+        let at = find_step(&snapshot.plan, &snapshot.state, job.attempt.at.0, &take.from);
+        let source = at.map(|at| story.source(at, &take.artifact)).transpose().map_err(never)?.flatten();
+        let from = source.as_ref().map(|source| (source.attempt, &source.artifact));
+        run.put(from, folder, &take.name).map_err(unkept)?;
+    }
+    Ok(())
+}
+
+/// Brings the context folder up to date with what has been done so far.
+fn tell_context(
+    shared: &Shared,
+    run: &RunDir,
+    grants: &Grants,
+    job: &Job,
+) -> Result<Option<Context>, AttemptEnd> {
+    let (Some(snapshot), Some(directory)) = (&job.snapshot, &job.context) else { return Ok(None) };
+    let workspace = grants.folder(None).map_err(never)?;
+    shared.tell_context(&workspace, directory, &job.run, &snapshot.story(run)).map(Some).map_err(unkept)
+}
+
+/// Space may come back; nothing else that is wrong with files mends itself.
+fn unkept(error: ArtifactError) -> AttemptEnd {
+    match error.is_no_space() {
+        true => failed(ErrorClass::Transient, error.to_string()),
+        false => never(error),
+    }
+}
+
+fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
+    match &job.decision_file {
+        Some(name) => folder.remove(name).map(drop).map_err(never),
+        None => Ok(()),
+    }
+}
+
+/// A number that only the checker of this attempt is told.
+fn nonce() -> String {
+    let mut bytes = [0_u8; 16];
+    // The system has randomness long before anything of ours runs.
+    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Laid {
+    /// What became of the attempt, now that its program has ended.
+    pub fn take_up(&self, ended: &Ended) -> AttemptEnd {
+        match self.job.attempt.role {
+            Role::Check => self.checked(ended),
+            Role::Main => self.worked(ended),
+            Role::Summary => self.summed_up(ended),
+            Role::Undo => self.given(ended),
+        }
+    }
+
+    fn failed(&self, ended: &Ended) -> AttemptEnd {
+        let usual = match self.job.worker {
+            Worker::Agent { .. } => ErrorClass::AgentError,
+            _ => ErrorClass::Transient,
+        };
+        match self.files.back() {
+            Ok(back) => back::failed(ended, &back, usual),
+            Err(error) => wrong(error),
+        }
+    }
+
+    /// The work itself: what it gave, and the artifacts it declared.
+    fn worked(&self, ended: &Ended) -> AttemptEnd {
+        let end = self.given(ended);
+        if !matches!(end, AttemptEnd::Succeeded { .. }) || self.job.gives.is_empty() {
+            return end;
+        }
+        match self.keep() {
+            Ok(()) => end,
+            Err(end) => end,
+        }
+    }
+
+    fn keep(&self) -> Result<(), AttemptEnd> {
+        let limits = ArtifactLimits::after(self.run.kept_bytes().map_err(never)?);
+        let kept = self.run.keep(self.job.attempt, &self.folder, &self.job.gives, &self.without, limits);
+        kept.map(drop).map_err(unkept)
+    }
+
+    /// What the worker gave, if it ended well.
+    fn given(&self, ended: &Ended) -> AttemptEnd {
+        if let (Some(tool), How::Exited(status)) = (self.job.tool(), &ended.how) {
+            return match self.printed(limits::VALUE_BYTES as u64) {
+                Ok(printed) => tool::end(tool, *status, &printed, || self.failed(ended)),
+                Err(error) => wrong(error),
+            };
+        }
+        if ended.how != How::Exited(0) {
+            return self.failed(ended);
+        }
+        let output =
+            self.files.back().map_err(|error| error.to_string()).and_then(|back| back::output(&back));
+        match output {
+            Ok(output) => AttemptEnd::Succeeded { output: Arc::new(output) },
+            Err(message) => failed(ErrorClass::Validation, message),
+        }
+    }
+
+    /// A summary is what the file holds, or what was printed.
+    fn summed_up(&self, ended: &Ended) -> AttemptEnd {
+        let end = self.given(ended);
+        let AttemptEnd::Succeeded { output } = &end else { return end };
+        if !output.is_null() {
+            return end;
+        }
+        let printed = self.printed(SAID).unwrap_or_default();
+        let text = String::from_utf8_lossy(&printed).trim().to_owned();
+        AttemptEnd::Succeeded { output: Arc::new(Value::from(text)) }
+    }
+
+    fn checked(&self, ended: &Ended) -> AttemptEnd {
+        let check = self.check.as_deref().unwrap_or_default();
+        let file = self.decision();
+        let verdict = match (&ended.how, self.speaks) {
+            (How::Exited(status), Speaks::File) => verdict::of_script(*status, file.as_deref(), check),
+            (How::Exited(0), _) => {
+                let printed = self.printed(SAID).unwrap_or_default();
+                Some(verdict::of_agent(file.as_deref(), &String::from_utf8_lossy(&printed), check))
+            }
+            _ => None,
+        };
+        match verdict {
+            Some(verdict) => self.guarded(verdict.end()),
+            None => self.failed(ended),
+        }
+    }
+
+    /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
+    fn guarded(&self, end: AttemptEnd) -> AttemptEnd {
+        let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
+        let git = Git { workspace, kept: self.files.root(), mark: &self.mark };
+        match git.changed(&guard.convergence) {
+            Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
+            Err(why) => never(format!("it cannot be told which files were changed: {why}")),
+        }
+    }
+
+    fn decision(&self) -> Option<String> {
+        let bytes = match &self.job.decision_file {
+            Some(name) => self.folder.read(name, limits::DECISION_BYTES).ok()?,
+            None => self.files.back().ok()?.read("decision", limits::DECISION_BYTES).ok()?,
+        };
+        String::from_utf8(bytes).ok()
+    }
+
+    /// The end of what it printed.
+    fn printed(&self, most: u64) -> Result<Vec<u8>, PathError> {
+        let name = Path::new("stdout.log");
+        match self.files.root().read(name, most) {
+            Err(error) if error.is_missing() => Ok(Vec::new()),
+            other => other,
+        }
+    }
+}
+
+fn failed(class: ErrorClass, message: String) -> AttemptEnd {
+    AttemptEnd::Failed { class, code: None, message: back::cut(message), retry_at: None }
+}
+
+/// Trying again would come to the same.
+pub(super) fn never(error: impl ToString) -> AttemptEnd {
+    failed(ErrorClass::NonRetryable, error.to_string())
+}
+
+/// Our own files are not as they should be.
+fn wrong(error: PathError) -> AttemptEnd {
+    failed(ErrorClass::Transient, error.to_string())
+}
+
+fn blocked(message: String) -> AttemptEnd {
+    AttemptEnd::Blocked { reason: HoldReason::Secret, until: None, message }
+}

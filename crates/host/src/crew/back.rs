@@ -1,0 +1,144 @@
+//! What a worker gave back: its output, its error, and what these make of how it ended.
+//!
+//! Owns how the end of a process becomes the end of an attempt. Evidence decides: exit status, files, declared
+//! artifacts. What the text claims never does.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use skein_core::{engine::AttemptEnd, ir::ErrorClass, limits};
+
+use crate::{
+    worker::{Ended, How, Which},
+    workspace::Root,
+};
+
+/// What a failing worker may say of why.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Said {
+    class: Option<String>,
+    code: Option<String>,
+    message: Option<String>,
+}
+
+/// Longer messages are cut.
+const MESSAGE: usize = 4_000;
+
+/// The classes that a worker may say, also in capitals and with the names of AgentCore.
+fn class(word: &str) -> Option<ErrorClass> {
+    let word = word.trim().to_ascii_lowercase();
+    let word = word.strip_prefix("retryable_").unwrap_or(&word);
+    Some(match word {
+        "transient" => ErrorClass::Transient,
+        "rate_limit" => ErrorClass::RateLimit,
+        "network" => ErrorClass::Network,
+        "service" => ErrorClass::Service,
+        "agent_error" => ErrorClass::AgentError,
+        "validation" => ErrorClass::Validation,
+        "external" => ErrorClass::External,
+        "governance" => ErrorClass::Governance,
+        "non_retryable" | "non_retryable_lint" | "non_retryable_test" => ErrorClass::NonRetryable,
+        "fatal" => ErrorClass::Fatal,
+        _ => return None,
+    })
+}
+
+/// How an attempt ended that did not do well.
+pub fn failed(ended: &Ended, back: &Root, usual: ErrorClass) -> AttemptEnd {
+    match &ended.how {
+        How::Stopped => return AttemptEnd::Stopped,
+        How::TimedOut(Which::Total(_)) => {
+            return AttemptEnd::TimedOut;
+        }
+        _ => {}
+    }
+    let said = said(back);
+    let own = || match &ended.how {
+        How::Exited(_) => usual,
+        How::Signal { .. } | How::CannotStart(_) => ErrorClass::Transient,
+        How::TimedOut(_) => ErrorClass::Timeout,
+        How::NotFound(_) | How::NotExecutable(_) | How::WrongFormat { .. } | How::Stopped => {
+            ErrorClass::NonRetryable
+        }
+    };
+    let told = || {
+        let hint = ended.how.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let last = ended.tail.lines().rev().find(|line| !line.trim().is_empty());
+        let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
+        format!("{}{last}{hint}", ended.how.message())
+    };
+    AttemptEnd::Failed {
+        class: said.class.as_deref().and_then(class).unwrap_or_else(own),
+        code: said.code.filter(|code| code.len() <= limits::ID_BYTES),
+        message: cut(said.message.unwrap_or_else(told)),
+        retry_at: None,
+    }
+}
+
+pub fn cut(text: String) -> String {
+    if text.len() <= MESSAGE { text } else { text.chars().take(MESSAGE).collect() }
+}
+
+/// What the worker wrote about its failure. What cannot be read says nothing.
+fn said(back: &Root) -> Said {
+    let bytes = back.read("error", limits::VALUE_BYTES as u64).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+/// What the worker wrote as its output: a JSON object, or lines of `key=value`. Nothing written is null.
+pub fn output(back: &Root) -> Result<Value, String> {
+    let bytes = match back.read("output", limits::VALUE_BYTES as u64) {
+        Ok(bytes) => bytes,
+        Err(error) if error.is_missing() => return Ok(Value::Null),
+        Err(error) => return Err(format!("its output cannot be read: {error}")),
+    };
+    let text = String::from_utf8(bytes).map_err(|_| "its output is not UTF-8".to_owned())?;
+    parse(&text)
+}
+
+fn parse(text: &str) -> Result<Value, String> {
+    let trimmed = text.trim();
+    if trimmed.is_empty() {
+        return Ok(Value::Null);
+    }
+    if trimmed.starts_with('{') {
+        return serde_json::from_str(trimmed).map_err(|error| format!("its output is not JSON: {error}"));
+    }
+    let mut object = Map::new();
+    for line in trimmed.lines().filter(|line| !line.trim().is_empty()) {
+        let Some((key, value)) = line.split_once('=') else {
+            let shown: String = line.chars().take(80).collect();
+            return Err(format!("its output is neither a JSON object nor lines of `key=value`: `{shown}`"));
+        };
+        let value = serde_json::from_str(value.trim()).unwrap_or_else(|_| Value::from(value.trim()));
+        object.insert(key.trim().to_owned(), value);
+    }
+    Ok(Value::Object(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn outputs_are_json_or_lines() {
+        assert_eq!(parse("  \n"), Ok(Value::Null));
+        assert_eq!(parse("{\"a\": [1]}\n"), Ok(json!({"a": [1]})));
+        assert_eq!(
+            parse("n=3\nname = Ada Byron\n\nok=true\nexpr=a=b"),
+            Ok(json!({"n": 3, "name": "Ada Byron", "ok": true, "expr": "a=b"}))
+        );
+        assert!(parse("{\"a\": ").unwrap_err().contains("not JSON"));
+        assert!(parse("hello").unwrap_err().contains("`hello`"));
+    }
+
+    #[test]
+    fn classes_are_known_in_both_spellings() {
+        assert_eq!(class("RETRYABLE_RATE_LIMIT"), Some(ErrorClass::RateLimit));
+        assert_eq!(class("NON_RETRYABLE"), Some(ErrorClass::NonRetryable));
+        assert_eq!(class(" transient "), Some(ErrorClass::Transient));
+        assert_eq!(class("nonsense"), None);
+    }
+}

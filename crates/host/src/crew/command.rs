@@ -1,0 +1,81 @@
+//! From a worker to a program: what is started, and what it reads.
+//!
+//! Owns how the text of a source becomes an argument vector. A script is one argument of a shell that nothing is pasted
+//! into; everything else is a program with its arguments. Refuses agents that are not programs of the project's own.
+
+use std::ffi::OsString;
+
+use serde_json::Value;
+use skein_core::ir::Worker;
+
+use super::{job::Job, prompt, tool};
+
+/// The shell of scripts, which stops at the first command that fails.
+const SHELL: [&str; 3] = ["bash", "-e", "-c"];
+
+#[derive(Debug)]
+pub struct Command {
+    pub program: OsString,
+    pub arguments: Vec<OsString>,
+    pub stdin: Vec<u8>,
+    pub speaks: Speaks,
+}
+
+/// Where a worker says what it gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaks {
+    /// In the file that it is told of.
+    File,
+    /// The same, and a checker also in words.
+    Words,
+    /// As one JSON value on its standard output.
+    Json,
+}
+
+impl Command {
+    pub fn of(job: &Job) -> Result<Command, String> {
+        match &job.worker {
+            Worker::Script { text, .. } => {
+                let words = SHELL.iter().map(OsString::from).chain([text.into()]);
+                Command::new(words, Vec::new(), Speaks::File)
+            }
+            Worker::Command { program, .. } => {
+                let filled = job.given.texts.iter().map(|text| OsString::from(plain(text)));
+                Command::new([program.into()].into_iter().chain(filled), Vec::new(), Speaks::File)
+            }
+            Worker::Agent { name, program, .. } => {
+                let name = name.as_deref().or(program.as_deref()).unwrap_or_default();
+                let agent =
+                    job.about.agents.get(name).ok_or_else(|| format!("nobody here is the agent `{name}`"))?;
+                let words = agent.command.iter().map(OsString::from);
+                Command::new(words, prompt::of(job, agent).into_bytes(), Speaks::Words)
+            }
+            Worker::Tool { tool, .. } => {
+                let found = job.tool().ok_or_else(|| format!("there is no tool `{tool}` here"))?;
+                let words = tool::command(found, &job.given.inputs)?;
+                let stdin = serde_json::to_vec(&job.given.inputs).expect("inputs are JSON");
+                Command::new(words.into_iter().map(OsString::from), stdin, Speaks::Json)
+            }
+            Worker::Action { action, .. } => Err(format!("no tool here does `{action}`")),
+        }
+    }
+
+    fn new(
+        words: impl IntoIterator<Item = OsString>,
+        stdin: Vec<u8>,
+        speaks: Speaks,
+    ) -> Result<Command, String> {
+        let mut words = words.into_iter();
+        let program = words.next().ok_or("its command is empty")?;
+        Ok(Command { program, arguments: words.collect(), stdin, speaks })
+    }
+}
+
+/// A value as one argument.
+pub(super) fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,68 @@
+//! What a worker's environment holds: the few variables that programs need, what the project passes on, what the
+//! workflow declares, the step's own secrets, and what Skein tells it. Nothing else of ours.
+
+use std::{ffi::OsString, path::Path};
+
+use serde_json::Value;
+use skein_core::engine::{Mode, Role};
+
+use super::{about::About, command::plain, job::Job};
+use crate::{
+    secret::{SecretError, Secrets},
+    workspace::AttemptDir,
+};
+
+/// Without these hardly anything runs.
+const NEEDED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL"];
+
+pub type Environment = Vec<(OsString, OsString)>;
+
+/// The host's few.
+pub fn needed() -> Environment {
+    NEEDED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect()
+}
+
+/// What everything that a run starts is given: the host's few, and what the workflow declares.
+pub fn base(about: &About, declared: &Value) -> Environment {
+    let mut environment = needed();
+    for name in about.pass_env.iter().map(String::as_str) {
+        environment.extend(std::env::var_os(name).map(|value| (name.into(), value)));
+    }
+    if let Value::Object(declared) = declared {
+        environment.extend(declared.iter().map(|(name, value)| (name.into(), plain(value).into())));
+    }
+    environment
+}
+
+pub fn of(
+    job: &Job,
+    files: &AttemptDir,
+    context: Option<&Path>,
+    check: Option<&str>,
+    secrets: &Secrets,
+) -> Result<Environment, SecretError> {
+    let mut environment = base(&job.about, &job.env);
+    for (name, secret) in secrets.of(&job.isolation.secrets)? {
+        environment.push((name.into(), secret.expose().into()));
+    }
+    let attempt = job.attempt;
+    let mut tell = |name: &str, value: OsString| environment.push((name.into(), value));
+    tell("SKEIN_RUN_ID", job.run.as_str().into());
+    tell("SKEIN_STEP", job.path.as_str().into());
+    tell("SKEIN_ITERATION", attempt.iteration.to_string().into());
+    tell("SKEIN_ATTEMPT", attempt.attempt.to_string().into());
+    tell("SKEIN_STAGE", job.stage.to_string().into());
+    tell("SKEIN_INPUTS", files.inputs().into());
+    tell("SKEIN_OUTPUT", files.output().into());
+    tell("SKEIN_ERROR", files.error().into());
+    if let Some(context) = context {
+        tell("SKEIN_CONTEXT", context.into());
+    }
+    if let (Role::Check, Some(check)) = (attempt.role, check) {
+        tell("SKEIN_CHECK_ID", check.into());
+    }
+    if matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore) {
+        tell("SKEIN_INTERRUPTED", "1".into());
+    }
+    Ok(environment)
+}

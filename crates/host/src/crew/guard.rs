@@ -1,0 +1,168 @@
+//! Guards of a completion check: which files may be changed, and how many.
+//!
+//! Owns what makes work incomplete although its check is content. Refuses to know how the changed files are found
+//! ([`super::git`]).
+
+use std::path::Path;
+
+use skein_core::{
+    engine::{AttemptEnd, Finding},
+    ir::{Convergence, Kind},
+    limits,
+    plan::Plan,
+};
+
+use crate::workspace::Pattern;
+
+/// As many files outside as are named.
+const NAMED: usize = 25;
+/// Never counted: what steps hand to one another, the loop's own files, and git's.
+const IGNORED: [&str; 3] = ["context/**", ".roboppi-loop/**", ".git/**"];
+
+/// What a check is guarded by.
+#[derive(Debug)]
+pub struct Guard {
+    pub convergence: Convergence,
+    /// What is not counted, beside what is written.
+    ignored: Vec<String>,
+}
+
+impl Guard {
+    /// None where nothing is guarded.
+    pub fn of(plan: &Plan, convergence: &Convergence) -> Option<Guard> {
+        if convergence.allowed_paths.is_empty() && convergence.max_changed_files.is_none() {
+            return None;
+        }
+        let mut ignored: Vec<String> = IGNORED.iter().map(ToString::to_string).collect();
+        ignored.extend(convergence.ignored_paths.iter().cloned());
+        let context = plan.definition.root().workflow.context.directory.as_deref();
+        ignored.extend(context.filter(|folder| is_within(folder)).map(str::to_owned));
+        ignored.extend(distributed(plan));
+        Some(Guard { convergence: convergence.clone(), ignored })
+    }
+
+    /// What the files that were changed make of a finding.
+    pub fn judge(&self, end: AttemptEnd, changed: &[String], state: Option<&Path>) -> AttemptEnd {
+        let AttemptEnd::Checked { finding, reasons, fingerprints } = end else { return end };
+        let (mut why, mut marks) = self.broken(changed, state);
+        if marks.is_empty() {
+            return AttemptEnd::Checked { finding, reasons, fingerprints };
+        }
+        why.extend(reasons);
+        marks.extend(fingerprints);
+        why.truncate(limits::CHECK_NOTES);
+        marks.truncate(limits::CHECK_NOTES);
+        // A person is still asked where the work cannot go on.
+        let finding = if finding == Finding::Blocked { finding } else { Finding::Incomplete };
+        AttemptEnd::Checked { finding, reasons: why, fingerprints: marks }
+    }
+
+    /// Reasons and fingerprints of what is not as it may be.
+    fn broken(&self, changed: &[String], state: Option<&Path>) -> (Vec<String>, Vec<String>) {
+        let read = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect::<Vec<_>>();
+        let mut ignored = read(&self.ignored);
+        ignored.extend(state.and_then(Path::to_str).filter(|folder| is_within(folder)).map(Pattern::new));
+        let any = |patterns: &[Pattern], path: &str| patterns.iter().any(|pattern| pattern.matches(path));
+        let scoped: Vec<&String> = changed.iter().filter(|path| !any(&ignored, path)).collect();
+        let (mut why, mut marks) = (Vec::new(), Vec::new());
+        if let Some(most) = self.convergence.max_changed_files
+            && scoped.len() > most as usize
+        {
+            why.push(format!("{} files are changed, and {most} are the most", scoped.len()));
+            marks.push("diff_budget:max_changed_files_exceeded".to_owned());
+        }
+        let allowed = read(&self.convergence.allowed_paths);
+        let outside: Vec<&String> =
+            scoped.into_iter().filter(|path| !allowed.is_empty() && !any(&allowed, path)).collect();
+        if !outside.is_empty() {
+            why.push(format!("files are changed where none may be: {}", outside.len()));
+            marks.push("scope:outside_allowed_paths".to_owned());
+            marks.extend(outside.iter().take(NAMED).map(|path| note(path)));
+        }
+        (why, marks)
+    }
+}
+
+/// Whether a folder is one within the workspace, and not all of it.
+fn is_within(folder: &str) -> bool {
+    !folder.trim_matches(['.', '/']).is_empty()
+}
+
+fn note(path: &str) -> String {
+    format!("scope:file:{path}").chars().take(limits::CHECK_NOTE_CHARS).collect()
+}
+
+/// Where the artifacts of others are put into the workspace, in all steps.
+fn distributed(plan: &Plan) -> Vec<String> {
+    let mut names = Vec::new();
+    for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
+        let Kind::Work(work) = &step.kind else { continue };
+        let folder = work.isolation.workspace.as_deref().unwrap_or(".");
+        names.extend(work.takes.iter().map(|take| format!("{folder}/{}", take.name)));
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(allowed: &[&str], most: Option<u32>) -> Guard {
+        let convergence = Convergence {
+            stall_threshold: 2,
+            max_stage: 3,
+            fail_on_max_stage: true,
+            stages: Vec::new(),
+            allowed_paths: allowed.iter().map(ToString::to_string).collect(),
+            ignored_paths: Vec::new(),
+            diff_base_ref: None,
+            diff_base_ref_file: None,
+            max_changed_files: most,
+        };
+        let ignored = IGNORED.iter().map(ToString::to_string).chain(["build/context".to_owned()]).collect();
+        Guard { convergence, ignored }
+    }
+
+    fn judged(guard: &Guard, finding: Finding, changed: &[&str]) -> (Finding, Vec<String>) {
+        let changed: Vec<String> = changed.iter().map(ToString::to_string).collect();
+        let end = AttemptEnd::Checked { finding, reasons: Vec::new(), fingerprints: vec!["own".into()] };
+        match guard.judge(end, &changed, Some(Path::new(".skein"))) {
+            AttemptEnd::Checked { finding, fingerprints, .. } => (finding, fingerprints),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_changes_nothing() {
+        let guard = guard(&["src"], Some(2));
+        let changed = ["src/a", "src/b", "context/x/y", ".skein/skein.db", "build/context/z", ".git/index"];
+        assert_eq!(judged(&guard, Finding::Complete, &changed), (Finding::Complete, vec!["own".to_owned()]));
+    }
+
+    #[test]
+    fn too_many_files_or_the_wrong_ones_are_incomplete() {
+        let (finding, marks) = judged(&guard(&["src"], Some(1)), Finding::Complete, &["src/a", "b", "c/d"]);
+        assert_eq!(finding, Finding::Incomplete);
+        assert_eq!(
+            marks,
+            [
+                "diff_budget:max_changed_files_exceeded",
+                "scope:outside_allowed_paths",
+                "scope:file:b",
+                "scope:file:c/d",
+                "own"
+            ]
+        );
+        assert_eq!(judged(&guard(&["src"], None), Finding::Undecided, &["b"]).0, Finding::Incomplete);
+        assert_eq!(judged(&guard(&["src"], None), Finding::Blocked, &["b"]).0, Finding::Blocked);
+    }
+
+    #[test]
+    fn not_all_files_are_named() {
+        let changed: Vec<String> = (0..500).map(|i| format!("{i}/{}", "x".repeat(400))).collect();
+        let changed: Vec<&str> = changed.iter().map(String::as_str).collect();
+        let (_, marks) = judged(&guard(&["src"], None), Finding::Incomplete, &changed);
+        assert_eq!(marks.len(), 1 + NAMED + 1);
+        assert!(marks.iter().all(|mark| mark.chars().count() <= limits::CHECK_NOTE_CHARS));
+    }
+}

@@ -1,0 +1,273 @@
+//! The crew: does what runs want in earnest, by starting programs.
+//!
+//! Owns the way from an attempt to a process and back: what it is given, what it may see, what its end means. Refuses
+//! to decide what follows, and to watch processes itself ([`crate::worker`]). Read `attempt` next.
+
+mod about;
+mod attempt;
+mod back;
+mod command;
+mod environment;
+mod git;
+mod guard;
+mod hook;
+mod job;
+mod overlay;
+mod prompt;
+mod publish;
+mod tool;
+mod verdict;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use skein_core::{
+    engine::{Assignment, AttemptEnd, AttemptId, Cost, Publication, Report},
+    ids::RunId,
+    limits,
+    time::Millis,
+};
+
+pub use about::{About, Agent, Piece, Tool};
+
+use self::{attempt::Laid, job::Job};
+use crate::{
+    hands::{Finish, Hands, Published, Running},
+    redact::{Redactor, TooManySecrets},
+    secret::Secrets,
+    worker::{self, Ended, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
+    workspace::{ArtifactError, Context, Root, RunDir, Story, root::PathError},
+};
+
+/// How long what an earlier life left may take to end.
+const GRACE: Millis = Millis(limits::STOP_GRACE_DEFAULT);
+
+/// Told the last line that a worker printed, safe to show.
+pub type TellLine = Arc<dyn Fn(&RunId, AttemptId, &str) + Send + Sync>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CrewError {
+    #[error(transparent)]
+    Path(#[from] PathError),
+    #[error("the state folder cannot be looked at: {0}")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Secrets(#[from] TooManySecrets),
+}
+
+pub struct Crew {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Root,
+    mark: StateMark,
+    secrets: Secrets,
+    redactor: Redactor,
+    lines: Option<TellLine>,
+    live: Mutex<BTreeMap<Doing, Live>>,
+    /// Held by who writes a context folder.
+    telling: Mutex<()>,
+}
+
+/// What is being done, and for which run.
+type Doing = (RunId, Work);
+
+/// An attempt or a hook that has begun.
+enum Live {
+    /// Its program has not been started; whether it is still to be.
+    Ahead {
+        stopped: bool,
+    },
+    Working(Handle),
+}
+
+impl fmt::Debug for Crew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Crew").field("state", &self.shared.state).finish_non_exhaustive()
+    }
+}
+
+impl Crew {
+    /// For the runs that are kept in a state folder.
+    pub fn new(state: &Path, secrets: Secrets, lines: Option<TellLine>) -> Result<Crew, CrewError> {
+        let redactor = Redactor::new(secrets.all())?;
+        let (root, mark) = (Root::open(state)?, StateMark::of(state)?);
+        let (live, telling) = (Mutex::default(), Mutex::default());
+        Ok(Crew { shared: Arc::new(Shared { state: root, mark, secrets, redactor, lines, live, telling }) })
+    }
+}
+
+impl Shared {
+    fn live(&self) -> MutexGuard<'_, BTreeMap<Doing, Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the context folder of a run. What an earlier run left there goes first.
+    fn tell_context(
+        &self,
+        workspace: &Root,
+        directory: &str,
+        run: &RunId,
+        story: &Story<'_>,
+    ) -> Result<Context, ArtifactError> {
+        let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let context = Context::open(workspace, directory)?;
+        if context.holder()?.is_some_and(|holder| holder.id != run.as_str()) {
+            context.clear()?;
+        }
+        context.write(story)?;
+        Ok(context)
+    }
+
+    fn filter(&self) -> Option<NewFilter> {
+        let redactor = self.redactor.fresh();
+        Some(Arc::new(move || Box::new(redactor.fresh()) as Box<dyn Filter>))
+    }
+
+    fn tell(&self, job: &Job) -> Option<Tell> {
+        let (lines, run, attempt) = (self.lines.clone()?, job.run.clone(), job.attempt);
+        Some(Box::new(move |line| lines(&run, attempt, line)))
+    }
+
+    /// Starts the program, unless it was called off meanwhile.
+    fn work(self: Arc<Shared>, task: Task, laid: Laid, key: Doing, finish: Finish) {
+        if self.is_stopped(&key) {
+            return self.end(&key, AttemptEnd::Stopped, finish);
+        }
+        let (shared, ended_key) = (Arc::clone(&self), key.clone());
+        let handle = worker::start(task, move |ended: Ended| {
+            let end = laid.take_up(&ended);
+            shared.end(&ended_key, end, finish);
+        });
+        self.started(&key, handle);
+    }
+
+    /// It has a process now. It may have ended or been called off meanwhile.
+    fn started(&self, key: &Doing, handle: Handle) {
+        if let Some(live) = self.live().get_mut(key) {
+            if let Live::Ahead { stopped: true } = live {
+                handle.stop();
+            }
+            *live = Live::Working(handle);
+        }
+    }
+
+    fn is_stopped(&self, key: &Doing) -> bool {
+        matches!(self.live().get(key), Some(Live::Ahead { stopped: true }))
+    }
+
+    fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
+        self.live().remove(key);
+        finish.tell(Report { end: self.without_secrets(end), cost: Cost::default() });
+    }
+
+    /// Secrets are taken out before anything is decided or kept.
+    fn without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
+        let texts = |texts: Vec<String>| texts.iter().map(|text| self.redactor.redact_str(text)).collect();
+        match end {
+            AttemptEnd::Succeeded { output } => {
+                AttemptEnd::Succeeded { output: Arc::new(self.redactor.redact_value(&output)) }
+            }
+            AttemptEnd::Checked { finding, reasons, fingerprints } => {
+                AttemptEnd::Checked { finding, reasons: texts(reasons), fingerprints: texts(fingerprints) }
+            }
+            AttemptEnd::Failed { class, code, message, retry_at } => {
+                AttemptEnd::Failed { class, code, message: self.redactor.redact_str(&message), retry_at }
+            }
+            other => other,
+        }
+    }
+
+    fn each_of(&self, run: &RunId, what: impl Fn(&mut Live)) {
+        for ((of, _), live) in self.live().iter_mut() {
+            if of == run {
+                what(live);
+            }
+        }
+    }
+}
+
+impl Live {
+    fn stop(&mut self) {
+        match self {
+            Live::Ahead { stopped } => *stopped = true,
+            Live::Working(handle) => handle.stop(),
+        }
+    }
+
+    fn kill(&mut self) {
+        match self {
+            Live::Ahead { stopped } => *stopped = true,
+            Live::Working(handle) => handle.kill(),
+        }
+    }
+}
+
+impl Hands for Crew {
+    fn start(&mut self, running: Running<'_>, attempt: AttemptId, task: &Assignment, finish: Finish) {
+        let key = (running.run.clone(), Work::Attempt(attempt));
+        let job = match Job::of(running, attempt, task) {
+            Ok(job) => job,
+            Err(why) => return self.shared.end(&key, attempt::never(why), finish),
+        };
+        self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
+        let shared = Arc::clone(&self.shared);
+        let body = move || match attempt::lay_out(&shared, job) {
+            Ok((task, laid)) => shared.work(task, laid, key, finish),
+            Err(end) => shared.end(&key, end, finish),
+        };
+        // Without a thread the attempt is dropped, and so told to be lost.
+        let _ = std::thread::Builder::new().name("attempt".into()).spawn(body);
+    }
+
+    fn stop(&mut self, run: &RunId, attempt: AttemptId) {
+        if let Some(live) = self.shared.live().get_mut(&(run.clone(), Work::Attempt(attempt))) {
+            live.stop();
+        }
+    }
+
+    fn publish(&mut self, running: Running<'_>, item: Publication, published: Published) {
+        match item {
+            Publication::Hook(number) => hook::run(&self.shared, running, number, published),
+            other => publish::publish(&self.shared, running, other, published),
+        }
+    }
+
+    fn clear(&mut self, runs: &[RunId]) {
+        let state = &self.shared.state;
+        // Without its folder a run has no records, and the marks in the environment must do.
+        let folders = runs.iter().filter_map(|run| RunDir::open(state, run).ok());
+        let records: Vec<Record> =
+            folders.flat_map(|run| worker::records(run.path())).map(|(_, record)| record).collect();
+        let runs: BTreeSet<&RunId> = runs.iter().collect();
+        worker::reap(&self.shared.mark, &records, |mark| runs.contains(&mark.run), GRACE);
+    }
+
+    fn forget(&mut self, run: &RunId) {
+        self.shared.each_of(run, Live::kill);
+    }
+}
+
+impl Drop for Crew {
+    /// Nothing outlives the host that it could still end.
+    fn drop(&mut self) {
+        for live in self.shared.live().values_mut() {
+            live.kill();
+        }
+    }
+}
+
+impl Filter for Redactor {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        Redactor::push(self, bytes, out);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        Redactor::finish(self, out);
+    }
+}

@@ -1,0 +1,206 @@
+//! A tool's call: its arguments filled in, what it is given and gives checked, its own words for a failure understood.
+//!
+//! Owns what a program that is a tool may print. A value fills a part of one argument and is never split.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use skein_core::{engine::AttemptEnd, ir::ErrorClass, limits};
+
+use super::{
+    about::{Piece, Tool},
+    back::cut,
+    command::plain,
+};
+
+const INPUT_INVALID: &str = "input_invalid";
+const OUTPUT_INVALID: &str = "output_invalid";
+
+/// Whether the tool takes what it is given.
+pub fn check_inputs(tool: &Tool, inputs: &Value) -> Result<(), AttemptEnd> {
+    let checked = tool.inputs.check(inputs);
+    checked.map_err(|error| {
+        failed(ErrorClass::Validation, INPUT_INVALID, format!("the tool does not take this input: {error}"))
+    })
+}
+
+/// The program and all its arguments.
+pub fn command(tool: &Tool, inputs: &Value) -> Result<Vec<String>, String> {
+    let mut words = tool.command.clone();
+    for argument in &tool.arguments {
+        let pieces: Result<Vec<String>, String> = argument.iter().map(|piece| fill(piece, inputs)).collect();
+        words.push(pieces?.concat());
+    }
+    Ok(words)
+}
+
+fn fill(piece: &Piece, inputs: &Value) -> Result<String, String> {
+    let (path, default) = match piece {
+        Piece::Text(text) => return Ok(text.clone()),
+        Piece::Input { path, default } => (path, default),
+    };
+    let found = path.iter().try_fold(inputs, |value, name| value.get(name)).filter(|value| !value.is_null());
+    let shown = || path.join(".");
+    let text = match (found, default) {
+        (Some(value), _) => plain(value),
+        (None, Some(default)) => default.clone(),
+        (None, None) => {
+            return Err(format!(
+                "its program takes the input `{0}` as an argument, and none was given; give it, or let the \
+                 driver say `${{input.{0} | default('')}}`",
+                shown()
+            ));
+        }
+    };
+    if text.contains('\0') {
+        return Err(format!("the input `{}` holds a zero byte, which no argument can", shown()));
+    }
+    Ok(text)
+}
+
+/// What became of a call that ended with a status. `usual` is how it failed where it does not say more.
+pub fn end(tool: &Tool, status: i32, printed: &[u8], usual: impl FnOnce() -> AttemptEnd) -> AttemptEnd {
+    let value = serde_json::from_slice::<Value>(printed).ok().filter(Value::is_object);
+    if let Some(envelope) = value.as_ref().filter(|value| value.get("ok") == Some(&Value::Bool(false))) {
+        return refused(envelope);
+    }
+    if status != 0 {
+        let end = usual();
+        return match (tool.exit_codes.get(&status), end) {
+            (
+                Some(known),
+                AttemptEnd::Failed { class: ErrorClass::Transient, code: None, message, retry_at },
+            ) => AttemptEnd::Failed {
+                class: class(known, false),
+                code: Some(known.clone()),
+                message,
+                retry_at,
+            },
+            (_, end) => end,
+        };
+    }
+    let output = value.unwrap_or_else(|| json!({"stdout": String::from_utf8_lossy(printed).trim_end()}));
+    match tool.outputs.check(&output) {
+        Ok(()) => AttemptEnd::Succeeded { output: Arc::new(output) },
+        Err(error) => {
+            let message = format!("the tool gave something else than it says: {error}");
+            failed(ErrorClass::Validation, OUTPUT_INVALID, message)
+        }
+    }
+}
+
+/// A tool's own envelope of an error.
+fn refused(value: &Value) -> AttemptEnd {
+    let error = &value["error"];
+    let code = error["code"].as_str().filter(|code| code.len() <= limits::ID_BYTES).map(str::to_owned);
+    let class = class(code.as_deref().unwrap_or_default(), error["retryable"] == Value::Bool(true));
+    let message = error["message"].as_str().unwrap_or("the tool refused, and did not say why");
+    AttemptEnd::Failed { class, code, message: cut(message.to_owned()), retry_at: None }
+}
+
+/// What a standard code means. One of the tool's own can be tried again only if it says so.
+fn class(code: &str, retryable: bool) -> ErrorClass {
+    match code {
+        "rate_limited" => ErrorClass::RateLimit,
+        "timeout" => ErrorClass::Timeout,
+        "upstream_error" => ErrorClass::External,
+        INPUT_INVALID | "input_unsupported" => ErrorClass::Validation,
+        _ if retryable => ErrorClass::Transient,
+        _ => ErrorClass::NonRetryable,
+    }
+}
+
+fn failed(class: ErrorClass, code: &str, message: String) -> AttemptEnd {
+    AttemptEnd::Failed { class, code: Some(code.to_owned()), message: cut(message), retry_at: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_core::ir::Schema;
+
+    use super::*;
+
+    fn tool() -> Tool {
+        Tool {
+            driver: "d".into(),
+            command: vec!["prog".into(), "-v".into()],
+            arguments: Vec::new(),
+            inputs: Schema::default(),
+            outputs: Schema::default(),
+            exit_codes: [(3, "not_found".to_owned()), (4, "rate_limited".to_owned())].into(),
+            limit: None,
+        }
+    }
+
+    fn usual() -> AttemptEnd {
+        AttemptEnd::Failed {
+            class: ErrorClass::Transient,
+            code: None,
+            message: "it ended with 3".into(),
+            retry_at: None,
+        }
+    }
+
+    fn told(end: &AttemptEnd) -> (ErrorClass, Option<&str>) {
+        let AttemptEnd::Failed { class, code, .. } = end else { panic!("{end:?}") };
+        (*class, code.as_deref())
+    }
+
+    #[test]
+    fn values_stay_in_their_argument() {
+        let input = |name: &str, default: Option<&str>| Piece::Input {
+            path: vec![name.to_owned()],
+            default: default.map(str::to_owned),
+        };
+        let arguments =
+            vec![vec![Piece::Text("--to=".into()), input("to", None)], vec![input("n", Some("7"))]];
+        let tool = Tool { arguments, ..tool() };
+        let words = command(&tool, &json!({"to": "a b; rm -rf $(x)"})).unwrap();
+        assert_eq!(words, ["prog", "-v", "--to=a b; rm -rf $(x)", "7"]);
+        assert!(command(&tool, &json!({})).unwrap_err().contains("`to`"));
+        assert!(command(&tool, &json!({"to": "a\0b"})).unwrap_err().contains("zero byte"));
+        assert_eq!(command(&tool, &json!({"to": 5, "n": null})).unwrap()[2..], ["--to=5", "7"]);
+    }
+
+    #[test]
+    fn what_is_printed_is_the_output() {
+        let given = |printed: &[u8]| match end(&tool(), 0, printed, usual) {
+            AttemptEnd::Succeeded { output } => (*output).clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(given(b" {\"a\": 1}\n"), json!({"a": 1}));
+        assert_eq!(given(b"[1]\n"), json!({"stdout": "[1]"}));
+        assert_eq!(given(b"hello\n"), json!({"stdout": "hello"}));
+        assert_eq!(given(b""), json!({"stdout": ""}));
+    }
+
+    #[test]
+    fn an_envelope_wins_over_the_status() {
+        let envelope = br#"{"ok": false, "error": {"code": "rate_limited", "message": "slow down"}}"#;
+        for status in [0, 3] {
+            let end = end(&tool(), status, envelope, usual);
+            assert_eq!(told(&end), (ErrorClass::RateLimit, Some("rate_limited")));
+        }
+        let own =
+            br#"{"ok": false, "error": {"code": "stock.empty", "message": "none left", "retryable": true}}"#;
+        assert_eq!(told(&end(&tool(), 1, own, usual)), (ErrorClass::Transient, Some("stock.empty")));
+    }
+
+    #[test]
+    fn a_status_has_the_meaning_that_the_driver_gives_it() {
+        assert_eq!(told(&end(&tool(), 3, b"", usual)), (ErrorClass::NonRetryable, Some("not_found")));
+        assert_eq!(told(&end(&tool(), 4, b"", usual)), (ErrorClass::RateLimit, Some("rate_limited")));
+        assert_eq!(told(&end(&tool(), 1, b"", usual)), (ErrorClass::Transient, None));
+    }
+
+    #[test]
+    fn both_ways_are_checked() {
+        let schema = Schema::new(json!({"type": "object", "required": ["n"]}));
+        let tool = Tool { inputs: schema.clone(), outputs: schema, ..tool() };
+        assert!(check_inputs(&tool, &json!({"n": 1})).is_ok());
+        let refused = check_inputs(&tool, &json!({})).unwrap_err();
+        assert_eq!(told(&refused), (ErrorClass::Validation, Some(INPUT_INVALID)));
+        let end = end(&tool, 0, b"{}", usual);
+        assert_eq!(told(&end), (ErrorClass::Validation, Some(OUTPUT_INVALID)));
+    }
+}

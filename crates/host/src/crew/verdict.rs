@@ -1,0 +1,165 @@
+//! What a checker said: its decision file, a line of its output, or its exit status.
+//!
+//! Owns the forms in which a decision may be written. Refuses to guess: what is in none of them is undecided.
+
+use serde_json::Value;
+use skein_core::engine::{AttemptEnd, Finding};
+
+/// Reasons and fingerprints beyond these are dropped.
+const ITEMS: usize = 200;
+const ITEM_CHARACTERS: usize = 240;
+/// A line of output that is longer is no decision.
+const LINE_BYTES: usize = 10_000;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// None: nothing that can be read.
+    pub finding: Option<Finding>,
+    pub reasons: Vec<String>,
+    pub fingerprints: Vec<String>,
+}
+
+impl Verdict {
+    fn of(finding: Finding) -> Verdict {
+        Verdict { finding: Some(finding), ..Verdict::default() }
+    }
+
+    pub fn end(self) -> AttemptEnd {
+        let Verdict { finding, reasons, fingerprints } = self;
+        AttemptEnd::Checked { finding: finding.unwrap_or(Finding::Undecided), reasons, fingerprints }
+    }
+}
+
+/// What an agent decided: the file first, then the end of what it said.
+pub fn of_agent(file: Option<&str>, said: &str, check: &str) -> Verdict {
+    if let Some(text) = file {
+        return of_file(text, check);
+    }
+    let json = said.lines().rev().filter(|line| line.len() <= LINE_BYTES).find_map(|line| json(line, check));
+    json.or_else(|| marker(said)).unwrap_or_default()
+}
+
+/// What a script decided: 0 complete, 1 incomplete, anything else is no decision. The file adds why.
+pub fn of_script(status: i32, file: Option<&str>, check: &str) -> Option<Verdict> {
+    let finding = match status {
+        0 => Finding::Complete,
+        1 => Finding::Incomplete,
+        _ => return None,
+    };
+    let added = file.and_then(|text| json(text, check)).unwrap_or_default();
+    Some(Verdict { finding: Some(finding), ..added })
+}
+
+fn of_file(text: &str, check: &str) -> Verdict {
+    match serde_json::from_str::<Value>(text.trim()) {
+        // JSON that is no decision for this check is not searched for words.
+        Ok(Value::Object(_)) => json(text, check).unwrap_or_default(),
+        _ => marker(text).unwrap_or_default(),
+    }
+}
+
+/// A decision as a JSON object. One for another check is none.
+fn json(text: &str, check: &str) -> Option<Verdict> {
+    let value: Value = serde_json::from_str(text.trim()).ok()?;
+    let id = value.get("check_id").or_else(|| value.get("checkId"));
+    if id.is_some_and(|id| id.as_str() != Some(check)) {
+        return None;
+    }
+    let word = value.get("decision")?.as_str()?.trim().to_ascii_lowercase();
+    let finding = match word.as_str() {
+        "complete" => Finding::Complete,
+        "incomplete" => Finding::Incomplete,
+        "blocked" => Finding::Blocked,
+        _ => return None,
+    };
+    let list = |name: &str| value.get(name).map_or_else(Vec::new, items);
+    Some(Verdict { finding: Some(finding), reasons: list("reasons"), fingerprints: list("fingerprints") })
+}
+
+/// Text or a list of texts: trimmed, cut, each once and in order.
+fn items(value: &Value) -> Vec<String> {
+    let texts: Vec<&str> = match value {
+        Value::String(text) => vec![text],
+        Value::Array(texts) => texts.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let mut items: Vec<String> = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for text in texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
+        let item: String = text.chars().take(ITEM_CHARACTERS).collect();
+        if items.len() < ITEMS && seen.insert(item.clone()) {
+            items.push(item);
+        }
+    }
+    items
+}
+
+/// A line that begins with a word of decision, looked for from the end.
+fn marker(text: &str) -> Option<Verdict> {
+    text.lines().rev().find_map(|line| {
+        let line = line.trim().to_ascii_uppercase();
+        let rest = ["VERDICT", "DECISION"].iter().find_map(|word| line.strip_prefix(word));
+        let said = rest.map_or(line.as_str(), |rest| rest.trim_start_matches([':', '=', ' ']));
+        let word = said.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+        match word {
+            "COMPLETE" | "PASS" => Some(Verdict::of(Finding::Complete)),
+            "INCOMPLETE" | "FAIL" | "FAILED" => Some(Verdict::of(Finding::Incomplete)),
+            "BLOCKED" => Some(Verdict::of(Finding::Blocked)),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(file: Option<&str>, said: &str) -> Option<Finding> {
+        of_agent(file, said, "id-7").finding
+    }
+
+    #[test]
+    fn the_file_wins_over_what_was_said() {
+        let file = r#"{"decision": " Incomplete ", "check_id": "id-7", "reasons": ["a", " a", "", "b"], "fingerprints": "f"}"#;
+        let verdict = of_agent(Some(file), "COMPLETE", "id-7");
+        assert_eq!(verdict.finding, Some(Finding::Incomplete));
+        assert_eq!((verdict.reasons, verdict.fingerprints), (vec!["a".into(), "b".into()], vec!["f".into()]));
+    }
+
+    #[test]
+    fn a_decision_for_another_check_is_none() {
+        assert_eq!(finding(Some(r#"{"decision": "complete", "check_id": "id-6"}"#), "COMPLETE"), None);
+        assert_eq!(finding(Some(r#"{"decision": "complete", "checkId": 7}"#), ""), None);
+        let said =
+            "{\"decision\": \"complete\", \"check_id\": \"id-6\"}\n{\"decision\": \"incomplete\"}\nbye";
+        assert_eq!(finding(None, said), Some(Finding::Incomplete));
+    }
+
+    #[test]
+    fn words_are_found_at_the_start_of_a_line_from_the_end() {
+        assert_eq!(finding(None, "PASS\nfail: two tests\nthat is all"), Some(Finding::Incomplete));
+        assert_eq!(finding(None, "verdict: complete"), Some(Finding::Complete));
+        assert_eq!(finding(Some("DECISION=BLOCKED"), ""), Some(Finding::Blocked));
+        assert_eq!(finding(None, "it is complete\npassed"), None, "no word of its own");
+        assert_eq!(finding(None, ""), None);
+    }
+
+    #[test]
+    fn a_script_decides_by_its_status() {
+        let file = Some(r#"{"decision": "complete", "reasons": "because"}"#);
+        let verdict = of_script(1, file, "id-7").unwrap();
+        assert_eq!(
+            (verdict.finding, verdict.reasons),
+            (Some(Finding::Incomplete), vec!["because".to_owned()])
+        );
+        assert_eq!(of_script(0, None, "id-7").unwrap().finding, Some(Finding::Complete));
+        assert_eq!(of_script(2, None, "id-7"), None);
+    }
+
+    #[test]
+    fn lists_are_bounded() {
+        let many: Vec<String> = (0..500).map(|i| format!("{i}{}", "x".repeat(400))).collect();
+        let items = items(&serde_json::json!(many));
+        assert_eq!((items.len(), items[0].len()), (ITEMS, ITEM_CHARACTERS));
+    }
+}

@@ -1,0 +1,145 @@
+//! Begin and resume: how runs come to be owned here.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use skein_core::{
+    engine::{Driver, Event, Input, RunPhase},
+    ids::RunId,
+    plan::{Definition, Hash, Plan},
+};
+
+use super::{Begin, ResumeError, owned::Owned, turn::Loop};
+use crate::{
+    store::{Claim, NewRun, RunRow, Store, StoreError},
+    workspace::Ledger,
+};
+
+impl Loop {
+    /// A run comes to be with the row that starts it, so that whoever dies in between has begun nothing.
+    pub(super) fn begin(&mut self, begin: Vec<Begin>) -> Result<(), StoreError> {
+        // Runs of one definition share its stored form.
+        let mut frozen: BTreeMap<Hash, Arc<[u8]>> = BTreeMap::new();
+        let before = self.busy;
+        let mut all: Vec<(Owned, NewRun)> = Vec::with_capacity(begin.len());
+        for begin in begin {
+            all.push(self.begin_one(begin, &mut frozen));
+        }
+        let (mut runs, new): (Vec<Owned>, Vec<NewRun>) = all.into_iter().unzip();
+        let claims = self.store.create(&new).inspect_err(|_| self.busy = before)?;
+        for (mut owned, claim) in runs.drain(..).zip(claims) {
+            owned.claim = claim;
+            let key = self.own(owned);
+            self.stand_in_line(key);
+            self.durable(key);
+        }
+        Ok(())
+    }
+
+    fn begin_one(&mut self, begin: Begin, frozen: &mut BTreeMap<Hash, Arc<[u8]>>) -> (Owned, NewRun) {
+        let Begin { plan, start, about } = begin;
+        let (run, definition) = (start.run.clone(), Arc::clone(&plan.definition));
+        let unborn = Claim { run: run.clone(), epoch: 0 };
+        let mut owned = Owned::new(unborn, Driver::new(plan), Ledger::new(), Arc::new(about.clone()));
+        owned.queue(Input::Start(Box::new(start)), None);
+        let append = owned.decide(self.clock.now(), self.grant());
+        self.busy += append.as_ref().map_or(0, |append| owned.take_workers(&append.batch));
+        let head = append.as_ref().and_then(|append| append.head.clone());
+        let write =
+            || serde_json::to_vec(&definition.frozen()).expect("a definition serialises to JSON").into();
+        let new = NewRun {
+            run,
+            definition: definition.hash(),
+            frozen: frozen.entry(definition.hash()).or_insert_with(write).clone(),
+            about,
+            head: head.unwrap_or_else(|| owned.head()),
+            open: append.as_ref().and_then(|append| append.open.clone()).unwrap_or_default(),
+            first: append.map(|append| append.batch),
+        };
+        (owned, new)
+    }
+
+    pub(super) fn resume(&mut self, runs: &[RunId]) -> Vec<Result<(), ResumeError>> {
+        let claims = match self.store.claim(runs) {
+            Ok(claims) => claims,
+            Err(error) => return runs.iter().map(|_| Err(error.clone().into())).collect(),
+        };
+        let had: Vec<RunId> = claims.iter().flatten().map(|claim| claim.run.clone()).collect();
+        if !had.is_empty() {
+            self.hands.clear(&had);
+        }
+        let adopted = claims.into_iter().map(|claim| self.adopt(claim?)).collect();
+        // What was said to them while nobody listened.
+        self.read_letters();
+        adopted
+    }
+
+    pub(super) fn adopt(&mut self, claim: Claim) -> Result<(), ResumeError> {
+        match self.recall(&claim) {
+            Ok(mut owned) => {
+                owned.queue(Input::Recover, None);
+                // What became due while nobody had it comes before whatever is said to it now.
+                owned.queue(Input::Wake, None);
+                self.own(owned);
+                Ok(())
+            }
+            Err(StoreError::Damaged(why)) => {
+                self.store.quarantine(&claim.run, &why)?;
+                Err(ResumeError::SetAside(why))
+            }
+            Err(error) => {
+                self.store.release(&claim)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The run as its journal tells it.
+    fn recall(&self, claim: &Claim) -> Result<Owned, StoreError> {
+        let run = &claim.run;
+        let row = self.store.run(run)?.ok_or_else(|| StoreError::Unknown(run.clone()))?;
+        let mut driver = Driver::new(bare(&*self.store, &row)?);
+        let (mut broken, mut ledger) = (None, Ledger::new());
+        self.store.read(run, 0, &mut |batch| {
+            broken = driver.recall(&batch).err();
+            batch.records.iter().for_each(|record| ledger.feed(record));
+            broken.is_none()
+        })?;
+        if let Some(error) = broken {
+            return Err(StoreError::Damaged(format!("the journal of `{run}` cannot be read: {error}")));
+        }
+        if driver.state().phase == RunPhase::New {
+            return Err(StoreError::Damaged(format!("the journal of `{run}` is empty")));
+        }
+        driver.recalled();
+        Ok(Owned::new(claim.clone(), driver, ledger, Arc::new(row.about)))
+    }
+}
+
+/// The plan of a run that is stored, with the parameters that its journal begins with.
+pub fn plan_of(store: &dyn Store, row: &RunRow) -> Result<Plan, StoreError> {
+    let mut plan = bare(store, row)?;
+    store.read(&row.run, 0, &mut |batch| {
+        if let Some(Event::RunStarted { parameters, .. }) = batch.records.first().map(|record| &record.event)
+        {
+            plan.parameters = parameters.clone();
+            plan.hash = Hash::of_json(&(plan.definition.hash(), parameters));
+        }
+        false
+    })?;
+    Ok(plan)
+}
+
+/// The same without its parameters.
+fn bare(store: &dyn Store, row: &RunRow) -> Result<Plan, StoreError> {
+    let definition = definition(&store.definition(row.definition)?)?;
+    Ok(Plan { parameters: Arc::default(), hash: definition.hash(), definition })
+}
+
+fn definition(frozen: &[u8]) -> Result<Arc<Definition>, StoreError> {
+    let damaged = |why: String| StoreError::Damaged(format!("the stored plan cannot be read: {why}"));
+    let text = std::str::from_utf8(frozen).map_err(|error| damaged(error.to_string()))?;
+    let checked = Definition::from_frozen_json(text);
+    let why =
+        || checked.problems.iter().map(|problem| problem.message.clone()).collect::<Vec<_>>().join("; ");
+    checked.definition.clone().ok_or_else(|| damaged(why()))
+}

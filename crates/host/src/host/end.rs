@@ -1,0 +1,49 @@
+//! How runs go: they are over, set aside, taken by someone else, or left.
+
+use super::{Key, Told, owned::Owned, turn::Loop};
+
+impl Loop {
+    pub(super) fn close(&mut self, key: Key) {
+        if let Some(owned) = self.drop_run(key) {
+            if !owned.let_go {
+                // Whoever cannot let go of a run that is over holds nothing.
+                let _ = self.store.release(&owned.claim);
+            }
+            (self.watcher)(Told::Closed { run: owned.run() });
+        }
+    }
+
+    pub(super) fn set_aside(&mut self, key: Key) {
+        if let Some(owned) = self.drop_run(key) {
+            let why = owned.driver.state().quarantine.clone().unwrap_or_default();
+            let _ = self.store.quarantine(owned.run(), &why);
+            (self.watcher)(Told::SetAside { run: owned.run(), why: &why });
+        }
+    }
+
+    pub(super) fn lose(&mut self, key: Key) {
+        if let Some(owned) = self.drop_run(key) {
+            (self.watcher)(Told::Lost { run: owned.run() });
+        }
+    }
+
+    pub(super) fn leave(&mut self, key: Key) {
+        if let Some(owned) = self.drop_run(key) {
+            let _ = self.store.release(&owned.claim);
+        }
+    }
+
+    /// Nothing of the run goes on here.
+    pub(super) fn drop_run(&mut self, key: Key) -> Option<Owned> {
+        self.schedule(key, None);
+        self.retries.retain(|(_, of)| *of != key);
+        let owned = self.runs.remove(&key)?;
+        self.by_id.remove(owned.run());
+        self.busy = self.busy.saturating_sub(owned.busy);
+        for attempt in owned.driver.state().in_flight() {
+            self.hands.stop(owned.run(), *attempt);
+        }
+        self.hands.forget(owned.run());
+        Some(owned)
+    }
+}

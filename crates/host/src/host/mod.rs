@@ -1,0 +1,212 @@
+//! The host: the runs that this process owns, and the one loop that moves them.
+//!
+//! Owns the order of things in a process: everything that is said to its runs comes in one queue, each run's inputs
+//! are decided together into its next append, and nothing is done before that append is durable. Refuses to know how
+//! work is done ([`Hands`]) and how runs are kept ([`Store`]). Read `turn` next, then `owned`.
+
+mod begin;
+mod end;
+mod letter;
+mod owned;
+mod retry;
+mod turn;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        mpsc::{Sender, channel},
+    },
+    thread::JoinHandle,
+};
+
+use skein_core::{
+    engine::{AttemptId, Batch, Input, Publication, Refusal, Report, Start},
+    ids::RunId,
+    plan::Plan,
+};
+
+use crate::{
+    clock::Clock,
+    hands::{Hands, Running},
+    store::{AppendError, ClaimError, Notice, Store, StoreError},
+};
+
+pub use begin::plan_of;
+pub use letter::Answer;
+
+/// A run that this process owns, for as long as it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(u64);
+
+/// Everything that can be said to the loop.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Begin {
+        begin: Vec<Begin>,
+        reply: Sender<Result<(), StoreError>>,
+    },
+    Resume {
+        runs: Vec<RunId>,
+        reply: Sender<Vec<Result<(), ResumeError>>>,
+    },
+    Input {
+        run: RunId,
+        input: Input,
+        reply: Sender<Result<(), Refusal>>,
+    },
+    /// Let go of a run as it is, whatever is at work.
+    Leave {
+        run: RunId,
+        reply: Sender<()>,
+    },
+    Appended {
+        key: Key,
+        result: Result<(), AppendError>,
+    },
+    Finished {
+        key: Key,
+        attempt: AttemptId,
+        report: Report,
+    },
+    Published {
+        key: Key,
+        item: Publication,
+        failed: Option<String>,
+    },
+    Notice(Notice),
+    Stop,
+}
+
+/// A run to begin.
+#[derive(Debug)]
+pub struct Begin {
+    pub plan: Plan,
+    pub start: Start,
+    /// What those who work for it need to know.
+    pub about: serde_json::Value,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResumeError {
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// It cannot be read, and has been set aside.
+    #[error("it was set aside: {0}")]
+    SetAside(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What is told of runs as it happens.
+#[derive(Debug)]
+pub enum Told<'a> {
+    /// A row is durable.
+    Row { running: Running<'a>, batch: &'a Arc<Batch> },
+    /// The run failed, and another begins that retries it.
+    Retries { run: &'a RunId, by: &'a RunId },
+    /// Nothing of the run is wanted any more.
+    Closed { run: &'a RunId },
+    /// Someone else has it now.
+    Lost { run: &'a RunId },
+    /// Its state makes no sense; it goes no further.
+    SetAside { run: &'a RunId, why: &'a str },
+    /// There is no space for the journal. What runs goes on; nothing is recorded until there is.
+    NoSpace { run: &'a RunId },
+    /// The journal cannot be written any more. The host has stopped.
+    Broken { why: &'a str },
+}
+
+/// Who is told. Called by the loop: whatever takes long belongs elsewhere.
+pub type Watcher = Box<dyn FnMut(Told<'_>) + Send>;
+
+/// How much may be done at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Capacity {
+    /// Workers over all runs.
+    pub workers: u32,
+}
+
+/// A handle on the loop, which ends when the last handle is gone.
+pub struct Host {
+    to: Sender<Said>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    pub fn new(store: Arc<dyn Store>, hands: Box<dyn Hands>, capacity: Capacity, watcher: Watcher) -> Host {
+        let (to, inbox) = channel();
+        let notices = to.clone();
+        store.watch(Arc::new(move |notice| {
+            // A loop that has ended wants no news.
+            let _ = notices.send(Said::Notice(notice));
+        }));
+        let inner = turn::Loop::new(store, hands, Clock::new(), capacity, watcher, to.clone());
+        let body = move || inner.run(&inbox);
+        let thread = std::thread::Builder::new().name("host".into()).spawn(body);
+        Host { to, thread: Some(thread.expect("a thread can be started")) }
+    }
+
+    /// Begins runs, all of them or none. What becomes of them is told to the watcher.
+    pub fn begin(&self, begin: Vec<Begin>) -> Result<(), StoreError> {
+        let (reply, answer) = channel();
+        self.send(Said::Begin { begin, reply });
+        answer.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Goes on with runs that nobody who lives has.
+    pub fn resume(&self, runs: Vec<RunId>) -> Vec<Result<(), ResumeError>> {
+        let count = runs.len();
+        let (reply, answer) = channel();
+        self.send(Said::Resume { runs, reply });
+        answer.recv().unwrap_or_else(|_| (0..count).map(|_| Err(stopped().into())).collect())
+    }
+
+    /// Says something to a run that is owned here. None: it is not, or the host has stopped.
+    pub fn say(&self, run: &RunId, input: Input) -> Option<Result<(), Refusal>> {
+        let (reply, answer) = channel();
+        self.send(Said::Input { run: run.clone(), input, reply });
+        answer.recv().ok()
+    }
+
+    /// Lets go of a run: its workers are ended and not waited for, and it can be resumed.
+    pub fn leave(&self, run: &RunId) {
+        let (reply, done) = channel();
+        self.send(Said::Leave { run: run.clone(), reply });
+        let _ = done.recv();
+    }
+
+    fn send(&self, said: Said) {
+        // A loop that has ended has told the watcher why.
+        let _ = self.to.send(said);
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.send(Said::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn stopped() -> StoreError {
+    StoreError::Failed("the host has stopped".to_owned())
+}
+
+/// A name for a new run: short enough to be typed, and not used before.
+pub fn new_id() -> RunId {
+    const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let mut bytes = [0_u8; 10];
+    // The system has randomness long before anything of ours runs; a name that is taken is refused.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    let text: String = bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect();
+    RunId::new(text).expect("letters and digits are a name")
+}

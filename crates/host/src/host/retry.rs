@@ -1,0 +1,144 @@
+//! Retry of a whole run: when it is due, a new run that is linked to the one that failed begins.
+//!
+//! Owns when, under which name, and that it happens once: the name follows from the run's own, so whoever does this again
+//! after a crash finds the run that was made before.
+
+use skein_core::{
+    engine::{Input, InstanceIx, Publication, Start},
+    ids::RunId,
+    time::Time,
+};
+
+use super::{
+    Begin, Key, Told,
+    owned::{Asker, Owned},
+    turn::Loop,
+};
+use crate::store::{ClaimError, RunRow};
+
+impl Loop {
+    /// A run is to be retried: not before its time.
+    pub(super) fn await_retry(&mut self, key: Key) {
+        let Some(owned) = self.runs.get(&key) else { return };
+        let due = owned.driver.state().end.as_ref().and_then(|end| end.retry);
+        self.retries.insert((due.unwrap_or(Time(0)), key));
+    }
+
+    /// Begins the runs that are due.
+    pub(super) fn retry_due(&mut self) {
+        if self.retries.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        while let Some((due, key)) = self.retries.first().copied().filter(|(due, _)| *due <= now) {
+            self.retries.remove(&(due, key));
+            let failed = self.retry(key).err();
+            self.say(key, Input::Published { item: Publication::Retry, failed }, None);
+        }
+    }
+
+    /// Whoever cancels a run that is over and waits to be retried does not want it retried. Whether that was so.
+    pub(super) fn call_off_retry(&mut self, key: Key, by: &str) -> bool {
+        let before = self.retries.len();
+        self.retries.retain(|(_, of)| *of != key);
+        if self.retries.len() == before {
+            return false;
+        }
+        let failed = Some(format!("called off by {by}"));
+        self.say(key, Input::Published { item: Publication::Retry, failed }, None);
+        true
+    }
+
+    fn retry(&mut self, key: Key) -> Result<(), String> {
+        let Some(owned) = self.runs.get(&key) else { return Ok(()) };
+        let (of, begin) = (owned.run().clone(), next(owned)?);
+        let run = begin.start.run.clone();
+        let here = match self.store.run(&run).map_err(|error| error.to_string())? {
+            None => self.begin(vec![begin]).map(|()| true).map_err(|error| error.to_string())?,
+            Some(row) => self.take_up(&row, &begin)?,
+        };
+        if here {
+            // Nothing of it has been told yet: it has only been given what to decide.
+            (self.watcher)(Told::Retries { run: &of, by: &run });
+        }
+        Ok(())
+    }
+
+    /// The run was made before a crash. It goes on here, if nobody else has it; whether it does.
+    fn take_up(&mut self, row: &RunRow, begin: &Begin) -> Result<bool, String> {
+        if row.definition != begin.plan.definition.hash() {
+            return Err(format!("there is another run `{}` already", row.run));
+        }
+        if row.head.closed {
+            return Ok(false);
+        }
+        if self.by_id.contains_key(&row.run) {
+            return Ok(true);
+        }
+        match self.claim_one(&row.run) {
+            Ok(claim) => {
+                self.hands.clear(std::slice::from_ref(&row.run));
+                self.adopt(claim).map(|()| true).map_err(|error| error.to_string())
+            }
+            Err(ClaimError::Owned(_)) => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn claim_one(&self, run: &RunId) -> Result<crate::store::Claim, ClaimError> {
+        let mut claims = self.store.claim(std::slice::from_ref(run))?;
+        claims.pop().unwrap_or_else(|| Err(ClaimError::Unknown(run.clone())))
+    }
+
+    /// Answers without asking the run.
+    pub(super) fn answer_ok(&mut self, asker: Option<Asker>) {
+        match asker {
+            Some(Asker::Here(reply)) => {
+                let _ = reply.send(Ok(()));
+            }
+            Some(Asker::Letter(letter)) => {
+                // The letter stays, and is answered when it is seen again.
+                let _ = self.store.answer(letter, &super::Answer::Done.bytes());
+            }
+            None => {}
+        }
+    }
+}
+
+/// The run that retries this one: the same workflow and parameters, as the next try.
+fn next(owned: &Owned) -> Result<Begin, String> {
+    let state = owned.driver.state();
+    let start = state.start.as_ref().ok_or("the run has not begun")?;
+    let parameters = state.home(InstanceIx::ROOT).input.clone();
+    let plan = owned.driver.plan().definition.bind((*parameters).clone());
+    let plan = plan.map_err(|problems| problems.first().map(|p| p.message.clone()).unwrap_or_default())?;
+    let start = Start {
+        run: name(&start.run, start.attempt)?,
+        retry_of: Some(start.run.clone()),
+        attempt: start.attempt.saturating_add(1),
+        context: start.context.clone(),
+    };
+    Ok(Begin { plan, start, about: (*owned.about).clone() })
+}
+
+/// The first run's name and which try it is.
+fn name(run: &RunId, attempt: u32) -> Result<RunId, String> {
+    let own = format!("-{attempt}");
+    let first = run.as_str().strip_suffix(own.as_str()).filter(|_| attempt > 1).unwrap_or(run.as_str());
+    RunId::new(format!("{first}-{}", attempt.saturating_add(1))).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_retry_follows_from_the_run() {
+        let next = |run: &str, attempt| name(&RunId::new(run).unwrap(), attempt).unwrap().to_string();
+        assert_eq!(next("k3f9", 1), "k3f9-2");
+        assert_eq!(next("k3f9-2", 2), "k3f9-3");
+        assert_eq!(next("k3f9-1", 1), "k3f9-1-2");
+        assert_eq!(next("odd", 4), "odd-5");
+        assert!(name(&RunId::new("x".repeat(255)).unwrap(), 1).is_err());
+    }
+}

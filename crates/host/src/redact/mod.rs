@@ -1,0 +1,207 @@
+//! Keeps secrets out of what is written: logs, journal, answers.
+//!
+//! Owns that no form of a secret (see `forms`) passes, wherever a stream is cut, in one pass and with no more held
+//! back than what could still become one. Refuses to know where the text goes. Secrets have a least length, so that
+//! text which has nothing to do with them passes unchanged. Not found: forms that are none of ours (reversed, folded
+//! into lines, compressed, encrypted).
+
+mod forms;
+mod value;
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    fmt,
+    ops::Range,
+    sync::Arc,
+};
+
+use aho_corasick::{Anchored, automaton::Automaton, automaton::StateID, nfa::contiguous::NFA};
+use skein_core::limits;
+
+use crate::secret::Secret;
+
+/// What is written in place of a secret.
+const STARS: &[u8] = b"***";
+
+/// Takes a stream apart into what may be shown and what may not.
+#[derive(Clone)]
+pub struct Redactor {
+    /// None where there are no secrets.
+    forms: Option<Arc<Forms>>,
+    /// How far into a form the stream is.
+    state: StateID,
+    /// What has come and not gone out: it could be the beginning of a form.
+    held: VecDeque<u8>,
+    /// Where in the stream `held` begins, and where it ends.
+    from: u64,
+    to: u64,
+    /// Parts of the stream that are secret, in order, apart from one another.
+    secret: VecDeque<Range<u64>>,
+    /// Where the last stars that were written end.
+    hidden: Option<u64>,
+}
+
+/// Finds any form at any place, byte by byte.
+struct Forms {
+    automaton: NFA,
+    start: StateID,
+    /// How long a beginning each state stands for; other states stand for none.
+    depth: HashMap<StateID, usize>,
+}
+
+/// What is held may be the beginning of a secret.
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let forms = self.forms.as_ref().map_or(0, |forms| forms.automaton.patterns_len());
+        f.debug_struct("Redactor").field("forms", &forms).field("held", &self.held.len()).finish()
+    }
+}
+
+impl Forms {
+    fn new(forms: &BTreeSet<Vec<u8>>) -> Option<Forms> {
+        let automaton = NFA::new(forms).ok()?;
+        let start = automaton.start_state(Anchored::No).ok()?;
+        let mut depth = HashMap::new();
+        for form in forms {
+            let mut state = start;
+            for (i, byte) in form.iter().enumerate() {
+                state = automaton.next_state(Anchored::No, state, *byte);
+                depth.insert(state, i + 1);
+            }
+        }
+        Some(Forms { automaton, start, depth })
+    }
+
+    /// The longest form that ends here.
+    fn ended(&self, state: StateID) -> usize {
+        if !self.automaton.is_match(state) {
+            return 0;
+        }
+        let lengths = (0..self.automaton.match_len(state))
+            .map(|i| self.automaton.pattern_len(self.automaton.match_pattern(state, i)));
+        lengths.max().unwrap_or(0)
+    }
+}
+
+/// There are too many secrets, or they are too long together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there are too many secrets, or they are too long, to keep them out of what is written")]
+pub struct TooManySecrets;
+
+impl Redactor {
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Redactor, TooManySecrets> {
+        let mut forms: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut bytes = 0;
+        for secret in secrets {
+            for form in forms::of(secret.expose()) {
+                bytes += form.len();
+                forms.insert(form);
+            }
+            if bytes > limits::SECRET_FORMS_BYTES {
+                return Err(TooManySecrets);
+            }
+        }
+        let forms = match forms.is_empty() {
+            true => None,
+            false => Some(Arc::new(Forms::new(&forms).ok_or(TooManySecrets)?)),
+        };
+        Ok(Redactor::with(forms))
+    }
+
+    /// For another stream, with the same secrets.
+    pub fn fresh(&self) -> Redactor {
+        Redactor::with(self.forms.clone())
+    }
+
+    fn with(forms: Option<Arc<Forms>>) -> Redactor {
+        Redactor {
+            state: forms.as_ref().map_or(StateID::default(), |forms| forms.start),
+            forms,
+            held: VecDeque::new(),
+            from: 0,
+            to: 0,
+            secret: VecDeque::new(),
+            hidden: None,
+        }
+    }
+
+    /// Takes the next bytes, and gives out all that can be told to be no secret.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let Some(forms) = self.forms.clone() else {
+            out.extend_from_slice(bytes);
+            return;
+        };
+        // However much comes at once, little is held.
+        for bytes in bytes.chunks(64 * 1024) {
+            for byte in bytes {
+                self.state = forms.automaton.next_state(Anchored::No, self.state, *byte);
+                self.to += 1;
+                let length = forms.ended(self.state);
+                if length > 0 {
+                    self.hide(self.to - length as u64..self.to);
+                }
+            }
+            self.held.extend(bytes);
+            let open = forms.depth.get(&self.state).copied().unwrap_or(0);
+            self.give(self.to - open as u64, out);
+        }
+    }
+
+    /// The stream has ended. The redactor can be used for another.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        self.give(self.to, out);
+        *self = self.fresh();
+    }
+
+    /// Ranges come in the order of their ends; a longer one takes in those before it.
+    fn hide(&mut self, mut found: Range<u64>) {
+        while let Some(last) = self.secret.pop_back() {
+            if last.end < found.start {
+                self.secret.push_back(last);
+                break;
+            }
+            found.start = found.start.min(last.start);
+        }
+        self.secret.push_back(found);
+    }
+
+    /// Gives out everything before this place. What begins before it is known by now.
+    fn give(&mut self, until: u64, out: &mut Vec<u8>) {
+        while let Some(secret) = self.secret.front().cloned().filter(|secret| secret.start < until) {
+            self.secret.pop_front();
+            self.plain(secret.start, out);
+            // Its beginning may have gone out as stars already.
+            if self.hidden.is_none_or(|hidden| hidden < secret.start) {
+                out.extend_from_slice(STARS);
+            }
+            self.skip(secret.end);
+            self.hidden = Some(secret.end);
+        }
+        self.plain(until, out);
+    }
+
+    fn plain(&mut self, until: u64, out: &mut Vec<u8>) {
+        let count = usize::try_from(until.saturating_sub(self.from)).unwrap_or(0).min(self.held.len());
+        out.extend(self.held.drain(..count));
+        self.from += count as u64;
+    }
+
+    fn skip(&mut self, until: u64) {
+        let count = usize::try_from(until.saturating_sub(self.from)).unwrap_or(0).min(self.held.len());
+        self.held.drain(..count);
+        self.from += count as u64;
+    }
+
+    /// A text without its secrets.
+    pub fn redact_str(&self, text: &str) -> String {
+        let mut out = Vec::with_capacity(text.len());
+        let mut stream = self.fresh();
+        stream.push(text.as_bytes(), &mut out);
+        stream.finish(&mut out);
+        // Forms are text, so that what is left is text too.
+        String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! Values without their secrets, in their texts, their names and their numbers.
+
+use serde_json::{Map, Value};
+
+use super::Redactor;
+
+impl Redactor {
+    /// A value without secrets. Its shape stays, but a number that is a secret becomes text.
+    pub fn redact_value(&self, value: &Value) -> Value {
+        if self.forms.is_none() {
+            return value.clone();
+        }
+        match value {
+            Value::Null | Value::Bool(_) => value.clone(),
+            Value::Number(number) => {
+                let text = number.to_string();
+                let shown = self.redact_str(&text);
+                if shown == text { value.clone() } else { Value::String(shown) }
+            }
+            Value::String(text) => Value::String(self.redact_str(text)),
+            Value::Array(items) => items.iter().map(|item| self.redact_value(item)).collect(),
+            Value::Object(fields) => {
+                let mut shown = Map::new();
+                for (name, value) in fields {
+                    let name = free(&shown, self.redact_str(name));
+                    shown.insert(name, self.redact_value(value));
+                }
+                Value::Object(shown)
+            }
+        }
+    }
+}
+
+/// Two names that were different stay two.
+fn free(taken: &Map<String, Value>, name: String) -> String {
+    if !taken.contains_key(&name) {
+        return name;
+    }
+    let mut numbered = (2u64..).map(|n| format!("{name} ({n})"));
+    numbered.find(|name| !taken.contains_key(name)).unwrap_or(name)
+}

@@ -1,0 +1,29 @@
+//! Why a store says no.
+
+use skein_core::ids::RunId;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    #[error("there is no run `{0}`")]
+    Unknown(RunId),
+    #[error("it is being run by {0}")]
+    Owned(String),
+    #[error("it was set aside: {0}")]
+    Quarantined(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    #[error("there is no run `{0}`")]
+    Unknown(RunId),
+    /// What is stored is not what was written.
+    #[error("{0}")]
+    Damaged(String),
+    /// Written by a later version of Skein.
+    #[error("{0}")]
+    Newer(String),
+    #[error("{0}")]
+    Failed(String),
+}

@@ -1,0 +1,103 @@
+//! Runs as a store knows them: their row, who owns them, and how they are asked for.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use skein_core::{
+    engine::{Batch, Opening},
+    ids::RunId,
+    ir::RunStatus,
+    plan::Hash,
+    time::Time,
+};
+
+/// A run that does not exist yet.
+#[derive(Debug, Clone)]
+pub struct NewRun {
+    pub run: RunId,
+    /// The frozen definition, kept once however many runs use it.
+    pub definition: Hash,
+    pub frozen: Arc<[u8]>,
+    /// What the host must know to go on with it: workspace, roots, who started it. Not the store's to read.
+    pub about: serde_json::Value,
+    pub head: Head,
+    /// The first row of its journal, so that no run is there without the start that was asked for.
+    pub first: Option<Arc<Batch>>,
+    pub open: Vec<OpenRow>,
+}
+
+/// The right to append to a run. It ends when someone else claims the run, which the owner learns at its next append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub run: RunId,
+    /// One more with each claim.
+    pub epoch: u64,
+}
+
+/// What lists of runs show, written with the append that changed it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    pub workflow: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    pub dialect: String,
+    pub status: RunStatus,
+    pub native_status: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+    /// Nothing is wanted any more.
+    #[serde(default)]
+    pub closed: bool,
+}
+
+/// A gate, hold or wait that is open.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenRow {
+    pub opening: Opening,
+    /// The path of the step.
+    pub step: String,
+    pub kind: String,
+    pub message: String,
+    pub since: Time,
+}
+
+/// Who has a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// Nobody, and nobody should: it was left on purpose, or it is over.
+    Nobody,
+    /// This process.
+    Here,
+    /// Another process, which lives.
+    Other(String),
+    /// A process that died.
+    Dead(String),
+}
+
+/// A run as it is listed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRow {
+    pub run: RunId,
+    pub definition: Hash,
+    pub about: serde_json::Value,
+    pub head: Head,
+    pub owner: Owner,
+    pub open: Vec<OpenRow>,
+    /// Why it was set aside, if it was.
+    pub quarantined: Option<String>,
+}
+
+/// Which runs are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The newest, at most so many.
+    Newest(u32),
+    /// Those that are not closed and not set aside.
+    Unfinished,
+    /// Those of them whose owner died.
+    Orphaned,
+}

@@ -1,0 +1,99 @@
+//! Moves what is in the log into the database, aside from the writer.
+//!
+//! A checkpoint that runs beside a writer never catches up with one that writes all the time, and the log would grow
+//! for ever. When it has grown long, the rest is moved in a turn of its own, in which nobody writes; and a writer that
+//! is still faster waits.
+
+use std::{
+    io,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+};
+
+use rusqlite::Connection;
+
+use super::{fault::Fault, thread::Thread, turnstile::Turnstile, writer::Broken};
+
+const PAGE: usize = 4096;
+/// So many bytes are written between checkpoints.
+const EVERY: usize = 16 * 1024 * 1024;
+/// A log of so many pages is emptied whoever writes.
+const LONG: i64 = 16 * 1024;
+/// With so many bytes written since the last checkpoint began, the writer waits for its end.
+const TOO_FAR: usize = 128 * 1024 * 1024;
+
+/// What the writer tells it.
+#[derive(Debug)]
+pub struct Checkpointer {
+    wake: Option<SyncSender<()>>,
+    written: std::cell::Cell<usize>,
+    thread: Thread,
+}
+
+impl Checkpointer {
+    pub fn start(db: Connection, turnstile: Turnstile, broken: Broken) -> io::Result<Checkpointer> {
+        let (wake, woken) = sync_channel(1);
+        let worker = Worker { db, turnstile, broken };
+        let thread = Thread::start("skein-checkpoint", move || worker.work(&woken))?;
+        Ok(Checkpointer { wake: Some(wake), written: 0.into(), thread })
+    }
+
+    /// So much was written. A row of another run changes another page of the index; a commit, a few in any case.
+    pub fn wrote(&self, bytes: usize, rows: usize) {
+        let written = self.written.get() + bytes + (rows + 3) * PAGE;
+        let Some(wake) = &self.wake else { return };
+        let woken = match written {
+            TOO_FAR.. => wake.send(()).is_ok(),
+            EVERY.. => wake.try_send(()).is_ok(),
+            _ => false,
+        };
+        self.written.set(if woken { 0 } else { written });
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.wake = None;
+        self.thread.end();
+    }
+}
+
+#[derive(Debug)]
+struct Worker {
+    db: Connection,
+    turnstile: Turnstile,
+    broken: Broken,
+}
+
+impl Worker {
+    fn work(self, woken: &Receiver<()>) {
+        while woken.recv().is_ok() {
+            self.checkpoint();
+        }
+        // The next process need not read a long log.
+        self.checkpoint();
+    }
+
+    fn checkpoint(&self) {
+        if self.broken.get().is_some() {
+            return;
+        }
+        if let Err(Fault::Broken(why)) = self.move_pages() {
+            // Its sync failed, so nobody can say any more what is on the disk.
+            let _ = self.broken.set(why);
+        }
+    }
+
+    fn move_pages(&self) -> Result<(), Fault> {
+        if self.passive()? > LONG {
+            // What was written meanwhile is in nobody's way now, so that the log can begin anew.
+            let _turn = self.turnstile.take().map_err(|error| Fault::Broken(error.to_string()))?;
+            self.passive()?;
+        }
+        Ok(())
+    }
+
+    /// Moves what it finds, and says how many pages the log has.
+    fn passive(&self) -> Result<i64, Fault> {
+        Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))?)
+    }
+}

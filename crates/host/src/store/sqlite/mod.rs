@@ -1,0 +1,257 @@
+//! Runs kept in one directory on this machine's disk, which many processes may share.
+//!
+//! Owns the state directory: `skein.db` (SQLite, in WAL mode, synced at each commit), who lives in `owners`, and large
+//! values in `blobs`. Everything that is written goes through one thread of each process ([`writer`]), in turns with
+//! those of other processes ([`turnstile`]); `write` and `read` say what. A claim is a row that names a process whose
+//! lock is held ([`owner`]); each append is checked against it, so a lock that failed would still be found out.
+
+mod checkpoint;
+mod error;
+mod fault;
+mod mailbox;
+mod owner;
+mod place;
+mod read;
+mod reserve;
+mod schema;
+mod thread;
+mod turnstile;
+mod write;
+mod writer;
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use skein_core::{engine::Batch, ids::RunId, plan::Hash, time::Time};
+
+pub use error::OpenError;
+
+use self::{
+    checkpoint::Checkpointer,
+    mailbox::{Held, Mailbox},
+    owner::{Me, Owners, process},
+    place::Place,
+    read::Readers,
+    reserve::Reserve,
+    turnstile::Turnstile,
+    write::AppendRow,
+    writer::{Broken, Writer},
+};
+use super::{
+    Append, AppendError, Claim, ClaimError, Done, Letter, LetterId, NewRun, Notify, RunRow, Store,
+    StoreError, Which, blobs::Blobs,
+};
+
+/// How long another program may keep the database to itself. Processes of ours take turns instead.
+const BUSY: Duration = Duration::from_secs(60);
+
+/// A state directory, opened. The runs that it owns are up for others once it is dropped.
+#[derive(Debug)]
+pub struct Sqlite {
+    // In the order in which they end.
+    writer: Writer,
+    mailbox: Mailbox,
+    readers: Arc<Readers>,
+    held: Arc<Held>,
+    blobs: Blobs,
+    me: Arc<Me>,
+}
+
+impl Sqlite {
+    /// Opens a state directory, which is made if there is none, and joins those that share it.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Sqlite, OpenError> {
+        let place = Place::prepare(dir.as_ref())?;
+        let path = place.database();
+        let io = |error| OpenError::Io { path: path.clone(), error };
+        let database = |error| OpenError::Database { path: path.clone(), error };
+
+        let turnstile = Turnstile::open(&place)?;
+        let turn = turnstile.take().map_err(io)?;
+        // Joined in the same turn, so that nobody changes the tables in between.
+        let (db, me) = join(&place)?;
+        drop(turn);
+
+        let aside = schema::connect(&place).map_err(database)?;
+        schema::configure(&aside).map_err(database)?;
+        let blobs = Blobs::new(place.blobs(), me.id());
+        blobs.sweep(|owner| me.owners().lives(owner)).map_err(io)?;
+        let broken: Broken = Arc::new(OnceLock::new());
+        let checkpointer =
+            Checkpointer::start(aside, Turnstile::open(&place)?, Arc::clone(&broken)).map_err(io)?;
+        let reserve = Reserve::open(&place)?;
+        let writer = Writer::start(db, turnstile, reserve, checkpointer, broken).map_err(io)?;
+        let readers = Arc::new(Readers::of(&place));
+        let (me, held) = (Arc::new(me), Arc::new(Held::default()));
+        let mailbox = Mailbox::start(Arc::clone(&me), Arc::clone(&readers), Arc::clone(&held)).map_err(io)?;
+        Ok(Sqlite { writer, mailbox, readers, held, blobs, me })
+    }
+
+    /// Whether this process was started, however long ago, by one that shares the directory: then it is a worker's.
+    pub fn is_below_another(&self) -> Result<bool, StoreError> {
+        let failed =
+            |error| StoreError::Failed(format!("those who share the folder cannot be listed: {error}"));
+        self.me.is_below_another().map_err(failed)
+    }
+
+    fn take(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
+        let (me, runs) = (Arc::clone(&self.me), runs.to_vec());
+        let claims = self.writer.ask(0, true, move |db| {
+            runs.iter().map(|run| write::claim(db, &me, run)).collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let held = |(key, claim): (i64, Claim)| {
+            self.held.insert(key, &claim);
+            claim
+        };
+        Ok(claims.into_iter().map(|claim| claim.map(held)).collect())
+    }
+
+    fn wake(&self, owner: Option<String>) {
+        if let Some(owner) = owner {
+            self.me.owners().wake(&owner);
+        }
+    }
+}
+
+fn is_owned(claim: &Result<Claim, ClaimError>) -> bool {
+    matches!(claim, Err(ClaimError::Owned(_)))
+}
+
+/// The database in this version's form, and a place among those who share it.
+fn join(place: &Place) -> Result<(rusqlite::Connection, Me), OpenError> {
+    let owners = Owners::of(place);
+    let io = |error| OpenError::Io { path: place.owners(), error };
+    let database = |error| OpenError::Database { path: place.database(), error };
+    place.make_database()?;
+    let mut db = schema::connect(place).map_err(database)?;
+    schema::migrate(place, &mut db, || {
+        let living: Vec<_> = owners.living().map_err(io)?.iter().map(|id| process(id)).collect();
+        Ok((!living.is_empty()).then(|| living.join(", ")))
+    })?;
+    schema::configure(&db).map_err(database)?;
+    owners.sweep().map_err(io)?;
+    Ok((db, Me::join(owners)?))
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+impl Store for Sqlite {
+    fn create(&self, new: &[NewRun]) -> Result<Vec<Claim>, StoreError> {
+        let me = Arc::clone(&self.me);
+        let runs: Vec<_> = new.iter().cloned().map(write::Creation::new).collect();
+        let bytes = runs.iter().map(write::Creation::bytes).sum();
+        let keys = self.writer.ask(bytes, false, move |db| write::create(db, &me, &runs))??;
+        let claims = new.iter().map(|new| Claim { run: new.run.clone(), epoch: 1 });
+        let claims = keys.into_iter().zip(claims);
+        Ok(claims.inspect(|(key, claim)| self.held.insert(*key, claim)).map(|(_, claim)| claim).collect())
+    }
+
+    fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
+        let claims = self.take(runs)?;
+        let refused: Vec<RunId> = runs
+            .iter()
+            .zip(&claims)
+            .filter(|(_, claim)| is_owned(claim))
+            .map(|(run, _)| run.clone())
+            .collect();
+        if refused.is_empty() || !self.me.owners().await_leaving() {
+            return Ok(claims);
+        }
+        let mut again = self.take(&refused)?.into_iter();
+        let second = |claim| if is_owned(&claim) { again.next().unwrap_or(claim) } else { claim };
+        Ok(claims.into_iter().map(second).collect())
+    }
+
+    fn release(&self, claim: &Claim) -> Result<(), StoreError> {
+        // Forgotten first, so that it is not taken for lost.
+        let key = self.held.remove(claim);
+        let (me, over) = (Arc::clone(&self.me), claim.clone());
+        let released = self.writer.ask(0, true, move |db| write::release(db, &me, &over));
+        if let (Some(key), Err(_)) = (key, &released) {
+            self.held.insert(key, claim);
+        }
+        Ok(released?)
+    }
+
+    fn append(&self, append: Append, done: Done) {
+        if append.batch.records.is_empty() {
+            return done(Err(AppendError::Broken("a row without an event is no row".into())));
+        }
+        match self.held.key(&append.claim) {
+            Some(key) => {
+                let (me, held) = (Arc::clone(&self.me), Arc::clone(&self.held));
+                self.writer.push(Box::new(AppendRow::new(append, key, me, held, done)));
+            }
+            None => done(Err(AppendError::Lost)),
+        }
+    }
+
+    fn read(&self, run: &RunId, from: u64, each: &mut dyn FnMut(Batch) -> bool) -> Result<(), StoreError> {
+        read::journal(&self.readers, run, from, each)
+    }
+
+    fn run(&self, run: &RunId) -> Result<Option<RunRow>, StoreError> {
+        self.readers.with(|db| read::run(db, &self.me, run))
+    }
+
+    fn runs(&self, which: Which) -> Result<Vec<RunRow>, StoreError> {
+        self.readers.with(|db| read::runs(db, &self.me, which))
+    }
+
+    fn definition(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
+        match self.readers.with(|db| read::definition(db, hash))? {
+            Some((frozen, true)) => Ok(frozen),
+            Some((_, false)) => {
+                Err(StoreError::Damaged(format!("the definition {hash} is not what was written")))
+            }
+            None => Err(StoreError::Failed(format!("there is no definition {hash}"))),
+        }
+    }
+
+    fn send(&self, run: &RunId, body: &[u8]) -> Result<LetterId, StoreError> {
+        let (bytes, me, to, body) = (body.len(), Arc::clone(&self.me), run.clone(), body.to_vec());
+        let (letter, owner) =
+            self.writer.ask(bytes, true, move |db| write::send(db, &me, &to, &body, now()))??;
+        self.wake(owner);
+        Ok(letter)
+    }
+
+    fn letters(&self) -> Result<Vec<Letter>, StoreError> {
+        self.readers.with(|db| read::letters(db, self.me.id()))
+    }
+
+    fn answer(&self, letter: LetterId, answer: &[u8]) -> Result<(), StoreError> {
+        let (bytes, answer) = (answer.len(), answer.to_vec());
+        let sender = self.writer.ask(bytes, true, move |db| write::answer(db, letter, &answer))?;
+        self.wake(sender.ok_or_else(|| StoreError::Failed(format!("there is no letter {}", letter.0)))?);
+        Ok(())
+    }
+
+    fn answered(&self, letter: LetterId, within: Duration) -> Result<Option<Vec<u8>>, StoreError> {
+        self.mailbox.answered(letter, within)
+    }
+
+    fn watch(&self, notify: Notify) {
+        self.mailbox.watch(notify);
+    }
+
+    fn quarantine(&self, run: &RunId, why: &str) -> Result<(), StoreError> {
+        let (to, why) = (run.clone(), why.to_owned());
+        let owner = self.writer.ask(0, true, move |db| write::quarantine(db, &to, &why))?;
+        self.wake(owner.ok_or_else(|| StoreError::Unknown(run.clone()))?);
+        Ok(())
+    }
+
+    fn put(&self, bytes: &[u8]) -> Result<Hash, StoreError> {
+        self.blobs.put(bytes)
+    }
+
+    fn get(&self, blob: Hash) -> Result<Vec<u8>, StoreError> {
+        self.blobs.get(blob)
+    }
+}

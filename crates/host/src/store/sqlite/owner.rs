@@ -1,0 +1,280 @@
+//! Who shares the state directory: one lock that says that a process lives, and one pipe to wake it.
+//!
+//! Owns the files in `owners`. Refuses to know which runs anyone has. A process lives as long as its lock is held; the
+//! kernel lets it go with the process, however that ends. An owner without files is dead.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::{
+    fs::{CWD, FlockOperation, Mode, OFlags, flock, mkfifoat},
+    io::retry_on_intr,
+    rand::{GetRandomFlags, getrandom},
+};
+
+use super::{
+    OpenError,
+    place::{Place, private},
+};
+
+/// How long a lock may outlive its process.
+const LEAVING: Duration = Duration::from_secs(1);
+
+/// All that ever shared the directory.
+#[derive(Debug, Clone)]
+pub struct Owners {
+    dir: PathBuf,
+}
+
+/// This process, as the others see it. Its files go when it does.
+#[derive(Debug)]
+pub struct Me {
+    id: String,
+    owners: Owners,
+    /// Held until the end.
+    _lock: File,
+    pipe: File,
+}
+
+impl Owners {
+    pub fn of(place: &Place) -> Owners {
+        Owners { dir: place.owners() }
+    }
+
+    /// Whether a process lives. Doubtful ones do, because nothing is taken from the living.
+    pub fn lives(&self, id: &str) -> bool {
+        if !is_id(id) {
+            return false;
+        }
+        match private(OpenOptions::new().read(true)).open(self.lock(id)) {
+            // Shared, so that two who look at once do not take each other for the owner.
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
+    /// Wakes a process. One that is gone or has been woken already needs it not.
+    pub fn wake(&self, id: &str) {
+        if !is_id(id) {
+            return;
+        }
+        let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let pipe = OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(self.pipe(id));
+        if let Ok(mut pipe) = pipe
+            && pipe.metadata().is_ok_and(|meta| meta.file_type().is_fifo())
+        {
+            let _ = io::Write::write(&mut pipe, b"!");
+        }
+    }
+
+    /// Waits for those that hold their lock though their process is gone from here, and says whether any let go.
+    ///
+    /// A process that is killed while it starts another leaves its lock to that one until it is a program of its own,
+    /// which is a moment. Those of other containers are not to be seen from here, and are waited for in vain.
+    pub fn await_leaving(&self) -> bool {
+        let living = self.living().unwrap_or_default();
+        let mut leaving: Vec<String> = living.into_iter().filter(|id| is_gone(id)).collect();
+        let (before, until) = (leaving.len(), Instant::now() + LEAVING);
+        while !leaving.is_empty() && Instant::now() < until {
+            std::thread::sleep(LEAVING / 200);
+            leaving.retain(|id| self.lives(id));
+        }
+        leaving.len() < before
+    }
+
+    /// Those that live.
+    pub fn living(&self) -> io::Result<Vec<String>> {
+        Ok(self.ids()?.into_iter().filter(|id| self.lives(id)).collect())
+    }
+
+    /// Whether one of these processes shares the directory: it has one of the locks open, and not the one that is ours.
+    fn has_one_of(&self, pids: &BTreeSet<i32>, but: &str) -> io::Result<bool> {
+        let place = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+        let others = self.ids()?.into_iter().filter(|id| id != but);
+        let locks: BTreeSet<(u64, u64)> = others.filter_map(|id| place(&self.lock(&id))).collect();
+        let has = |pid: &i32| {
+            let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            open.filter_map(|fd| place(&fd.path())).any(|found| locks.contains(&found))
+        };
+        Ok(pids.iter().any(has))
+    }
+
+    /// Removes what dead ones left.
+    pub fn sweep(&self) -> io::Result<()> {
+        for id in self.ids()?.into_iter().filter(|id| !self.lives(id)) {
+            self.remove(&id);
+        }
+        Ok(())
+    }
+
+    fn ids(&self) -> io::Result<Vec<String>> {
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let name = entry?.file_name();
+            let id = name.to_str().and_then(|name| name.strip_suffix(".lock").or(name.strip_suffix(".fifo")));
+            ids.extend(id.map(str::to_owned));
+        }
+        ids.sort();
+        ids.dedup();
+        Ok(ids)
+    }
+
+    fn remove(&self, id: &str) {
+        // The lock goes last: without it nobody would look for the pipe.
+        let _ = fs::remove_file(self.pipe(id));
+        let _ = fs::remove_file(self.lock(id));
+    }
+
+    fn lock(&self, id: &str) -> PathBuf {
+        self.dir.join(format!("{id}.lock"))
+    }
+
+    fn pipe(&self, id: &str) -> PathBuf {
+        self.dir.join(format!("{id}.fifo"))
+    }
+}
+
+impl Me {
+    pub fn join(owners: Owners) -> Result<Me, OpenError> {
+        loop {
+            let id = new_id().map_err(|error| OpenError::Io { path: owners.dir.clone(), error })?;
+            let path = owners.lock(&id);
+            if let Some(lock) = hold(&path).map_err(|error| OpenError::Io { path, error })? {
+                let path = owners.pipe(&id);
+                let pipe = make_pipe(&path).map_err(|error| OpenError::Io { path, error })?;
+                return Ok(Me { id, owners, _lock: lock, pipe });
+            }
+        }
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub fn owners(&self) -> &Owners {
+        &self.owners
+    }
+
+    /// What others write to when they wake this process.
+    pub fn pipe(&self) -> &File {
+        &self.pipe
+    }
+
+    /// Whether a process above this one shares the directory, too: all that such a one starts are its workers.
+    pub fn is_below_another(&self) -> io::Result<bool> {
+        self.owners.has_one_of(&crate::worker::line(), &self.id)
+    }
+
+    pub fn wake(&self) {
+        let _ = io::Write::write(&mut &self.pipe, b"!");
+    }
+}
+
+impl Drop for Me {
+    fn drop(&mut self) {
+        self.owners.remove(&self.id);
+    }
+}
+
+/// The number of the process, as a person knows it.
+pub fn process(id: &str) -> String {
+    match id.split('-').nth(1) {
+        Some(pid) => format!("process {pid}"),
+        None => format!("`{id}`"),
+    }
+}
+
+/// Whether a process has ended, as far as can be seen from here.
+fn is_gone(id: &str) -> bool {
+    let Some(pid) = id.split('-').nth(1) else { return false };
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        // The state stands behind the name, which may hold anything.
+        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Time, process and chance: processes in two containers may have one number.
+fn new_id() -> io::Result<String> {
+    let mut random = [0; 8];
+    retry_on_intr(|| getrandom(&mut random, GetRandomFlags::empty()))?;
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let pid = rustix::process::getpid().as_raw_nonzero();
+    Ok(format!("{time:011x}-{pid}-{:016x}", u64::from_le_bytes(random)))
+}
+
+fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+/// A lock that is held, or none if someone took the file for that of a dead owner before it was.
+fn hold(path: &Path) -> io::Result<Option<File>> {
+    let lock = private(OpenOptions::new().write(true).create_new(true)).open(path)?;
+    retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
+    let ours = lock.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(there) if there.ino() == ours.ino() => Ok(Some(lock)),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Open for reading and writing, so that it never ends while nobody else has it open.
+fn make_pipe(path: &Path) -> io::Result<File> {
+    mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?;
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    OpenOptions::new().read(true).write(true).custom_flags(flags.bits() as i32).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owners() -> (tempfile::TempDir, Owners) {
+        let dir = tempfile::tempdir().unwrap();
+        let owners = Owners { dir: dir.path().into() };
+        (dir, owners)
+    }
+
+    #[test]
+    fn an_owner_lives_until_it_goes_and_leaves_nothing() {
+        let (dir, owners) = owners();
+        let me = Me::join(owners.clone()).unwrap();
+        assert!(owners.lives(me.id()));
+        assert_eq!(owners.living().unwrap(), [me.id().to_owned()]);
+        let id = me.id().to_owned();
+        drop(me);
+        assert!(!owners.lives(&id));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_the_dead_left_is_swept_and_the_living_keep_theirs() {
+        let (dir, owners) = owners();
+        let me = Me::join(owners.clone()).unwrap();
+        fs::write(owners.lock("1-2-3"), "").unwrap();
+        mkfifoat(CWD, owners.pipe("1-2-3"), Mode::RUSR).unwrap();
+        assert!(!owners.lives("1-2-3"));
+        owners.sweep().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        assert!(owners.lives(me.id()));
+    }
+
+    #[test]
+    fn waking_one_that_is_gone_or_full_or_no_owner_does_nothing() {
+        let (_dir, owners) = owners();
+        owners.wake("1-2-3");
+        owners.wake("../../etc/passwd");
+        let me = Me::join(owners.clone()).unwrap();
+        for _ in 0..100_000 {
+            owners.wake(me.id());
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The state directory: whether it is one that a journal can live in, and where things are in it.
+//!
+//! Owns paths, modes and the refusal of places that would lose data. Refuses to know what is in the files. Nothing here
+//! opens the database file: closing any descriptor of it would drop SQLite's locks.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{StatVfsMountFlags, statfs, statvfs};
+
+use super::OpenError;
+
+/// A state directory that passed the checks.
+#[derive(Debug, Clone)]
+pub struct Place {
+    dir: PathBuf,
+}
+
+impl Place {
+    /// Makes the directory if there is none, and checks it.
+    pub fn prepare(dir: &Path) -> Result<Place, OpenError> {
+        make(dir)?;
+        let dir = fs::canonicalize(dir).map_err(|error| OpenError::Io { path: dir.into(), error })?;
+        let place = Place { dir };
+        check_file_system(&place.dir)?;
+        place.check_directory()?;
+        place.check_database()?;
+        for sub in [place.owners(), place.blobs()] {
+            match DirBuilder::new().mode(0o700).create(&sub) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(place.io(sub, error));
+                }
+                _ => {}
+            }
+        }
+        place.hide()?;
+        Ok(place)
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.dir.join("skein.db")
+    }
+
+    pub fn owners(&self) -> PathBuf {
+        self.dir.join("owners")
+    }
+
+    pub fn blobs(&self) -> PathBuf {
+        self.dir.join("blobs")
+    }
+
+    pub fn reserve(&self) -> PathBuf {
+        self.dir.join("reserve")
+    }
+
+    /// The two locks of the turnstile.
+    pub fn turns(&self) -> [PathBuf; 2] {
+        [self.dir.join("next.lock"), self.dir.join("now.lock")]
+    }
+
+    /// Makes the database's file, so that its mode is ours to choose; those beside it get the same. The caller holds
+    /// the turnstile.
+    pub fn make_database(&self) -> Result<(), OpenError> {
+        let path = self.database();
+        match private(OpenOptions::new().write(true).create_new(true)).open(&path) {
+            Ok(_) => sync_directory(&self.dir).map_err(|error| self.io(self.dir.clone(), error)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(self.io(path, error)),
+        }
+    }
+
+    fn check_directory(&self) -> Result<(), OpenError> {
+        let meta = fs::metadata(&self.dir).map_err(|error| self.io(self.dir.clone(), error))?;
+        if !meta.is_dir() {
+            return Err(OpenError::NotADirectory { dir: self.dir.clone() });
+        }
+        check_owner(&self.dir, &meta)?;
+        let mode = meta.mode() & 0o7777;
+        if mode & 0o022 != 0 {
+            return Err(OpenError::Open { dir: self.dir.clone(), mode });
+        }
+        Ok(())
+    }
+
+    fn check_database(&self) -> Result<(), OpenError> {
+        for path in ["skein.db", "skein.db-wal", "skein.db-shm"].map(|name| self.dir.join(name)) {
+            match fs::symlink_metadata(&path) {
+                Ok(meta) if !meta.is_file() => return Err(OpenError::NotAFile { path }),
+                Ok(meta) => check_owner(&path, &meta)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(self.io(path, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the directory out of the project's history.
+    fn hide(&self) -> Result<(), OpenError> {
+        let path = self.dir.join(".gitignore");
+        match private(OpenOptions::new().write(true).create_new(true)).open(&path) {
+            Ok(mut file) => io::Write::write_all(&mut file, b"*\n").map_err(|error| self.io(path, error)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(self.io(path, error)),
+        }
+    }
+
+    fn io(&self, path: PathBuf, error: io::Error) -> OpenError {
+        match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnly { dir: self.dir.clone() },
+            _ => OpenError::Io { path, error },
+        }
+    }
+}
+
+fn make(dir: &Path) -> Result<(), OpenError> {
+    let fail = |error: io::Error| match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnly { dir: dir.into() },
+        _ => OpenError::Io { path: dir.into(), error },
+    };
+    if fs::metadata(dir).is_ok() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).map_err(fail)?;
+    // Before anything is left where it cannot stay.
+    check_file_system(parent)?;
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => sync_directory(parent).map_err(fail),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(fail(error)),
+    }
+}
+
+fn check_file_system(dir: &Path) -> Result<(), OpenError> {
+    let fail = |error: rustix::io::Errno| OpenError::Io { path: dir.into(), error: error.into() };
+    // The magic number is signed on some machines and the upper half of it is then noise.
+    if let Some(kind) = network(statfs(dir).map_err(fail)?.f_type as u32, || mounted_as(dir)) {
+        return Err(OpenError::Network { dir: dir.into(), kind });
+    }
+    if statvfs(dir).map_err(fail)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Err(OpenError::ReadOnly { dir: dir.into() });
+    }
+    Ok(())
+}
+
+fn check_owner(path: &Path, meta: &fs::Metadata) -> Result<(), OpenError> {
+    let me = rustix::process::geteuid().as_raw();
+    match meta.uid() {
+        owner if owner == me => Ok(()),
+        owner => Err(OpenError::Foreign { path: path.into(), owner, me }),
+    }
+}
+
+/// For files that only their user may read.
+pub fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+}
+
+/// Makes what was renamed or made in a directory durable.
+pub fn sync_directory(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// File systems that more than one machine may write to, by the number that `statfs` gives.
+const NETWORK: &[(u32, &str)] = &[
+    (0x0000_6969, "NFS"),
+    (0x0000_517b, "SMB"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB2"),
+    (0x0102_1997, "9p"),
+    (0x5346_414f, "AFS"),
+    (0x6b41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
+    (0x0000_564c, "NCP"),
+    (0x00c3_6400, "Ceph"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636f, "OCFS2"),
+    (0x4750_4653, "GPFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0x2003_0528, "OrangeFS"),
+    (0x786f_4256, "vboxsf"),
+];
+const FUSE: u32 = 0x6573_5546;
+
+/// What sort of network file system this is, if it is one. Those in user space all have one number, and mostly reach
+/// another machine; the few that are known to be local are told by their name.
+fn network(magic: u32, mounted_as: impl FnOnce() -> Option<String>) -> Option<&'static str> {
+    if magic == FUSE {
+        return match mounted_as().as_deref() {
+            Some("fuseblk" | "fuse.fuse-overlayfs") => None,
+            _ => Some("FUSE"),
+        };
+    }
+    NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
+}
+
+/// The type of the file system as it was mounted.
+fn mounted_as(dir: &Path) -> Option<String> {
+    let dev = fs::metadata(dir).ok()?.dev();
+    let device = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&device))?;
+    line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_known_by_their_number() {
+        for (magic, kind) in [(0x6969, "NFS"), (0xff53_4d42, "CIFS"), (0x0102_1997, "9p"), (FUSE, "FUSE")] {
+            assert_eq!(network(magic, || Some("fuse.sshfs".into())), Some(kind));
+        }
+        let (ext4, tmpfs, btrfs) = (0xef53, 0x0102_1994, 0x9123_683e);
+        for local in [ext4, tmpfs, btrfs] {
+            assert_eq!(network(local, || None), None);
+        }
+        assert_eq!(network(FUSE, || Some("fuseblk".into())), None);
+    }
+
+    #[test]
+    fn the_type_of_a_mount_is_found() {
+        assert_eq!(mounted_as(Path::new("/proc")).as_deref(), Some("proc"));
+    }
+}

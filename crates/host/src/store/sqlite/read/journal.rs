@@ -1,0 +1,136 @@
+//! The rows of a journal, in order and in pages, each checked against the one before it.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use skein_core::{
+    engine::{Batch, JournalError, Record, VERSION},
+    ids::RunId,
+    plan::Hash,
+};
+
+use super::Readers;
+use crate::store::{
+    StoreError,
+    sqlite::write::{int, key},
+};
+
+/// A page ends with the row that reaches one of these.
+const PAGE_ROWS: usize = 256;
+const PAGE_BYTES: usize = 1024 * 1024;
+
+/// Where reading is.
+struct Position {
+    key: i64,
+    /// How many events are behind, and the hash that they end with.
+    events: u64,
+    before: Hash,
+    /// How many there were when reading began. There may be more by now, and never less.
+    total: u64,
+}
+
+struct Row {
+    seq: i64,
+    version: i64,
+    chain: Vec<u8>,
+    records: Vec<u8>,
+}
+
+/// The rows from the one that holds or follows an event, until `each` has enough.
+pub fn journal(
+    readers: &Readers,
+    run: &RunId,
+    from: u64,
+    each: &mut dyn FnMut(Batch) -> bool,
+) -> Result<(), StoreError> {
+    let start = readers.with(|db| start(db, run, from))?;
+    let mut at = start.ok_or_else(|| StoreError::Unknown(run.clone()))?;
+    loop {
+        let page = readers.with(|db| page(db, &at))?;
+        if page.is_empty() {
+            break;
+        }
+        for row in page {
+            let batch = decode(run, row)?;
+            batch.check(at.events, at.before).map_err(|error| refused(run, error))?;
+            at.events = batch.seq.saturating_add(batch.records.len() as u64);
+            at.before = batch.chain;
+            if at.events > from && !each(batch) {
+                return Ok(());
+            }
+        }
+    }
+    if at.events < at.total {
+        let (found, total) = (at.events, at.total);
+        return Err(damaged(run, &format!("it ends after {found} events and had {total}")));
+    }
+    Ok(())
+}
+
+fn start(db: &Connection, run: &RunId, from: u64) -> rusqlite::Result<Option<Position>> {
+    let Some(key) = key(db, run)? else { return Ok(None) };
+    let total: i64 =
+        db.prepare_cached("SELECT events FROM fences WHERE run = ?1")?.query_row([key], |row| row.get(0))?;
+    let events: Option<i64> = db
+        .prepare_cached("SELECT max(seq) FROM journal WHERE run = ?1 AND seq <= ?2")?
+        .query_row(params![key, int(from)], |row| row.get(0))?;
+    let events = events.unwrap_or(0);
+    let before: Option<Vec<u8>> = db
+        .prepare_cached("SELECT chain FROM journal WHERE run = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT 1")?
+        .query_row(params![key, events], |row| row.get(0))
+        .optional()?;
+    Ok(Some(Position {
+        key,
+        events: count(events),
+        before: before.map_or(Hash::ZERO, |chain| hash(&chain)),
+        total: count(total),
+    }))
+}
+
+fn page(db: &Connection, at: &Position) -> rusqlite::Result<Vec<Row>> {
+    let mut statement = db.prepare_cached(
+        "SELECT seq, version, chain, records FROM journal WHERE run = ?1 AND seq >= ?2 ORDER BY seq",
+    )?;
+    let mut found = statement.query(params![at.key, int(at.events)])?;
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    while rows.len() < PAGE_ROWS
+        && bytes < PAGE_BYTES
+        && let Some(row) = found.next()?
+    {
+        let row = Row { seq: row.get(0)?, version: row.get(1)?, chain: row.get(2)?, records: row.get(3)? };
+        bytes += row.records.len();
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn decode(run: &RunId, row: Row) -> Result<Batch, StoreError> {
+    let seq = count(row.seq);
+    let version = u32::try_from(row.version).unwrap_or(u32::MAX);
+    // What a newer version wrote need not have a form that is known here.
+    if version > VERSION {
+        return Err(refused(run, JournalError::Newer { seq, version }));
+    }
+    let records: Vec<Record> = serde_json::from_slice(&row.records)
+        .map_err(|error| damaged(run, &format!("row {seq} is not what was written: {error}")))?;
+    Ok(Batch { version, seq, records, chain: hash(&row.chain) })
+}
+
+fn refused(run: &RunId, error: JournalError) -> StoreError {
+    match error {
+        JournalError::Newer { .. } => StoreError::Newer(format!("the journal of run `{run}`: {error}")),
+        _ => damaged(run, &error.to_string()),
+    }
+}
+
+fn damaged(run: &RunId, what: &str) -> StoreError {
+    StoreError::Damaged(format!("the journal of run `{run}` is damaged: {what}"))
+}
+
+/// A stored count. One below zero was never written, and fits nothing.
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// A stored hash. One of another length was never written, and fits nothing.
+fn hash(bytes: &[u8]) -> Hash {
+    Hash(bytes.try_into().unwrap_or([0xff; 32]))
+}

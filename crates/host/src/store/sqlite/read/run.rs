@@ -1,0 +1,163 @@
+//! Runs as they are listed. A row that cannot be read is shown as set aside, so that it harms no other.
+
+use std::collections::{HashMap, HashSet};
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use skein_core::{ids::RunId, ir::RunStatus, plan::Hash};
+
+use crate::store::{Head, OpenRow, Owner, RunRow, Which, sqlite::owner::Me};
+
+const SELECT: &str = "SELECT key, runs.run, definition, about, head, quarantined, owner, closed
+                      FROM runs JOIN fences ON fences.run = key";
+
+pub fn run(db: &Connection, me: &Me, run: &RunId) -> rusqlite::Result<Option<RunRow>> {
+    let found = db
+        .prepare_cached(&format!("{SELECT} WHERE runs.run = ?1"))?
+        .query_row([run.as_str()], stored)
+        .optional()?;
+    found.map(|stored| Lister::new(db, me).row(stored)).transpose()
+}
+
+/// Newest first.
+pub fn runs(db: &Connection, me: &Me, which: Which) -> rusqlite::Result<Vec<RunRow>> {
+    let (clause, limit) = match which {
+        Which::Newest(limit) => ("", i64::from(limit)),
+        Which::Unfinished => ("WHERE closed = 0 AND quarantined IS NULL", -1),
+        Which::Orphaned => ("WHERE closed = 0 AND quarantined IS NULL AND owner IS NOT NULL", -1),
+    };
+    let mut statement = db.prepare_cached(&format!("{SELECT} {clause} ORDER BY key DESC LIMIT ?1"))?;
+    let mut lister = Lister::new(db, me);
+    let mut rows = Vec::new();
+    for found in statement.query_map([limit], stored)? {
+        let row = lister.row(found?)?;
+        let wanted = match which {
+            Which::Newest(_) => true,
+            Which::Unfinished => row.quarantined.is_none(),
+            Which::Orphaned => row.quarantined.is_none() && matches!(row.owner, Owner::Dead(_)),
+        };
+        rows.extend(wanted.then_some(row));
+    }
+    Ok(rows)
+}
+
+/// What is frozen, and whether it is what was written; none if there is none.
+pub fn definition(db: &Connection, hash: Hash) -> rusqlite::Result<Option<(Vec<u8>, bool)>> {
+    db.prepare_cached("SELECT frozen, content FROM definitions WHERE hash = ?1")?
+        .query_row(params![hash.0], |row| {
+            let (frozen, content): (Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            let whole = Hash::of(&frozen).0[..] == content;
+            Ok((frozen, whole))
+        })
+        .optional()
+}
+
+/// The claims that an owner has, by the number of the run.
+pub fn epochs(db: &Connection, owner: &str) -> rusqlite::Result<HashSet<(i64, u64)>> {
+    db.prepare_cached("SELECT run, epoch FROM fences WHERE owner = ?1")?
+        .query_map([owner], |row| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0))))?
+        .collect()
+}
+
+/// A row as it is in the database.
+struct Stored {
+    key: i64,
+    run: String,
+    definition: Vec<u8>,
+    about: String,
+    head: String,
+    quarantined: Option<String>,
+    owner: Option<String>,
+    closed: bool,
+}
+
+fn stored(row: &Row) -> rusqlite::Result<Stored> {
+    Ok(Stored {
+        key: row.get(0)?,
+        run: text(row, 1)?.unwrap_or_default(),
+        definition: row.get(2)?,
+        about: text(row, 3)?.unwrap_or_default(),
+        head: text(row, 4)?.unwrap_or_default(),
+        quarantined: text(row, 5)?,
+        owner: text(row, 6)?,
+        closed: row.get(7)?,
+    })
+}
+
+/// Text that need not be: a damaged byte must not keep a list from being shown.
+fn text(row: &Row, column: usize) -> rusqlite::Result<Option<String>> {
+    let bytes = row.get_ref(column)?.as_bytes_or_null()?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+}
+
+/// Makes rows for people, and asks once for each owner whether it lives.
+struct Lister<'a> {
+    db: &'a Connection,
+    me: &'a Me,
+    owners: HashMap<String, bool>,
+}
+
+impl<'a> Lister<'a> {
+    fn new(db: &'a Connection, me: &'a Me) -> Lister<'a> {
+        Lister { db, me, owners: HashMap::new() }
+    }
+
+    fn row(&mut self, stored: Stored) -> rusqlite::Result<RunRow> {
+        let owner = self.owner(&stored);
+        let (mut bad, open) = self.open(stored.key)?;
+        let run = RunId::new(&stored.run).unwrap_or_else(|_| {
+            bad = Some("its name is damaged".into());
+            RunId::new(format!("damaged-{}", stored.key)).expect("letters and digits are a name")
+        });
+        let head = serde_json::from_str(&stored.head).unwrap_or_else(|error| {
+            bad = Some(format!("what lists show of it cannot be read: {error}"));
+            unreadable(stored.closed)
+        });
+        let about = serde_json::from_str(&stored.about).unwrap_or_else(|error| {
+            bad = Some(format!("what is known about it cannot be read: {error}"));
+            serde_json::Value::Null
+        });
+        let definition = Hash(stored.definition.try_into().unwrap_or([0; 32]));
+        Ok(RunRow { run, definition, about, head, owner, open, quarantined: stored.quarantined.or(bad) })
+    }
+
+    fn owner(&mut self, stored: &Stored) -> Owner {
+        let Some(id) = &stored.owner else { return Owner::Nobody };
+        if id == self.me.id() {
+            return Owner::Here;
+        }
+        let me = self.me;
+        match *self.owners.entry(id.clone()).or_insert_with(|| me.owners().lives(id)) {
+            true => Owner::Other(id.clone()),
+            // What is over is nobody's, even if its owner had no time to let it go.
+            false if stored.closed => Owner::Nobody,
+            false => Owner::Dead(id.clone()),
+        }
+    }
+
+    /// What is open, and why not all of it can be read.
+    fn open(&self, key: i64) -> rusqlite::Result<(Option<String>, Vec<OpenRow>)> {
+        let mut statement =
+            self.db.prepare_cached("SELECT row FROM openings WHERE run = ?1 ORDER BY place")?;
+        let (mut bad, mut open) = (None, Vec::new());
+        for json in statement.query_map([key], |row| text(row, 0))? {
+            match serde_json::from_str(&json?.unwrap_or_default()) {
+                Ok(row) => open.push(row),
+                Err(error) => bad = Some(format!("what is open in it cannot be read: {error}")),
+            }
+        }
+        Ok((bad, open))
+    }
+}
+
+fn unreadable(closed: bool) -> Head {
+    Head {
+        workflow: "?".into(),
+        version: None,
+        dialect: "?".into(),
+        status: RunStatus::Failed,
+        native_status: "?".into(),
+        started_at: None,
+        finished_at: None,
+        closed,
+    }
+}

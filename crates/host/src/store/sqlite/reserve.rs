@@ -1,0 +1,72 @@
+//! Space kept back, so that a cancel can be recorded when there is no other.
+//!
+//! Its size is what all processes go by: when it is smaller than it should be, space ran out, and only what is urgent
+//! is written until it can be made again.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+};
+
+use rustix::{
+    fs::{FallocateFlags, fallocate, fstatvfs},
+    io::Errno,
+};
+
+use super::{
+    OpenError,
+    place::{Place, private},
+};
+
+const BYTES: u64 = 16 * 1024 * 1024;
+/// What must be free beside it before it is made, or it would be given away again at once.
+const SLACK: u64 = 4 * 1024 * 1024;
+
+#[derive(Debug)]
+pub struct Reserve(File);
+
+impl Reserve {
+    pub fn open(place: &Place) -> Result<Reserve, OpenError> {
+        let path = place.reserve();
+        private(OpenOptions::new().write(true).create(true).truncate(false))
+            .open(&path)
+            .map(Reserve)
+            .map_err(|error| OpenError::Io { path, error })
+    }
+
+    /// Whether it is there, or could be made again.
+    pub fn is_there(&self) -> bool {
+        self.len() >= BYTES || self.make().is_ok()
+    }
+
+    /// Gives the space to who is urgent. Whether there was any.
+    pub fn give(&self) -> bool {
+        self.len() > 0 && self.0.set_len(0).is_ok()
+    }
+
+    fn len(&self) -> u64 {
+        self.0.metadata().map_or(0, |meta| meta.len())
+    }
+
+    fn make(&self) -> io::Result<()> {
+        let disk = fstatvfs(&self.0)?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < BYTES + SLACK {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let made = match fallocate(&self.0, FallocateFlags::empty(), 0, BYTES) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.fill(),
+            made => made.map_err(io::Error::from),
+        };
+        if made.is_err() {
+            // A part of it would be space that nobody can use.
+            let _ = self.0.set_len(0);
+        }
+        made
+    }
+
+    /// Where space cannot be asked for without writing.
+    fn fill(&self) -> io::Result<()> {
+        io::Seek::rewind(&mut &self.0)?;
+        io::copy(&mut io::Read::take(io::repeat(0), BYTES), &mut &self.0).map(drop)
+    }
+}

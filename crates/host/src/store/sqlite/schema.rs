@@ -1,0 +1,208 @@
+//! The tables, and how a database of an older version becomes one of this.
+//!
+//! A migration is one step from a version to the next. All that are needed are done in one transaction, so that a
+//! database is of the old version or of the new one and never between. Released ones are never edited, only added.
+
+use rusqlite::{Connection, config::DbConfig};
+
+use super::{OpenError, place::Place};
+
+/// "Skei", so that a file of another program is not taken for ours.
+const APPLICATION: i64 = 0x536b_6569;
+
+/// What brings a database from version `index` to the next.
+const MIGRATIONS: &[&str] = &["CREATE TABLE definitions (
+       hash BLOB PRIMARY KEY,
+       content BLOB NOT NULL,  -- the hash of what is frozen
+       frozen BLOB NOT NULL
+     );
+     CREATE TABLE runs (
+       key INTEGER PRIMARY KEY,  -- in the order in which they were made
+       run TEXT NOT NULL UNIQUE,
+       definition BLOB NOT NULL,
+       about TEXT NOT NULL,
+       head TEXT NOT NULL,
+       status TEXT NOT NULL,
+       closed INTEGER NOT NULL,
+       started INTEGER,
+       quarantined TEXT
+     );
+     CREATE INDEX unfinished ON runs (key) WHERE closed = 0 AND quarantined IS NULL;
+     -- Written with each append, so it is small.
+     CREATE TABLE fences (
+       run INTEGER PRIMARY KEY,
+       owner TEXT,
+       epoch INTEGER NOT NULL,
+       events INTEGER NOT NULL
+     );
+     CREATE INDEX owned ON fences (owner) WHERE owner IS NOT NULL;
+     CREATE TABLE journal (
+       row INTEGER PRIMARY KEY,
+       run INTEGER NOT NULL,
+       seq INTEGER NOT NULL,
+       version INTEGER NOT NULL,
+       chain BLOB NOT NULL,
+       records BLOB NOT NULL
+     );
+     CREATE UNIQUE INDEX journal_seq ON journal (run, seq);
+     CREATE TABLE openings (
+       run INTEGER NOT NULL,
+       place INTEGER NOT NULL,
+       row TEXT NOT NULL,
+       PRIMARY KEY (run, place)
+     ) WITHOUT ROWID;
+     CREATE TABLE letters (
+       id INTEGER PRIMARY KEY AUTOINCREMENT,
+       run INTEGER NOT NULL,
+       sender TEXT NOT NULL,
+       sent INTEGER NOT NULL,
+       body BLOB NOT NULL,
+       answer BLOB
+     );
+     CREATE INDEX unanswered ON letters (run) WHERE answer IS NULL;
+     CREATE INDEX answered ON letters (sent) WHERE answer IS NOT NULL;"];
+
+/// A connection that writes. What is acknowledged on it survives the loss of power.
+pub fn connect(place: &Place) -> rusqlite::Result<Connection> {
+    let db = Connection::open(place.database())?;
+    // Checkpoints are made by their own thread, and never after a sync that failed.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    db.busy_timeout(super::BUSY)?;
+    db.set_prepared_statement_cache_capacity(64);
+    Ok(db)
+}
+
+/// What a connection is told once the database is known to be ours.
+pub fn configure(db: &Connection) -> rusqlite::Result<()> {
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "wal_autocheckpoint", 0)?;
+    // A whole group, in kibibytes, so that its pages are written once; and nothing of it outside of the directory.
+    db.pragma_update(None, "cache_size", -16 * 1024)?;
+    db.pragma_update(None, "temp_store", "MEMORY")?;
+    db.pragma_update(None, "trusted_schema", false)
+}
+
+/// Brings the database to this version. The caller holds the turnstile, and says who else uses the database.
+pub fn migrate(
+    place: &Place,
+    db: &mut Connection,
+    others: impl FnOnce() -> Result<Option<String>, OpenError>,
+) -> Result<(), OpenError> {
+    migrate_by(MIGRATIONS, place, db, others)
+}
+
+fn migrate_by(
+    migrations: &[&str],
+    place: &Place,
+    db: &mut Connection,
+    others: impl FnOnce() -> Result<Option<String>, OpenError>,
+) -> Result<(), OpenError> {
+    let path = place.database();
+    let known = migrations.len() as i64;
+    let failed = |error| OpenError::Database { path: path.clone(), error };
+    let found = number(db, "user_version").map_err(failed)?;
+    if !is_ours(db, found).map_err(failed)? {
+        return Err(OpenError::NotOurs { path });
+    }
+    if found > known {
+        return Err(OpenError::Newer { path, found, known });
+    }
+    let missing = usize::try_from(found).ok().and_then(|found| migrations.get(found..));
+    let Some(missing) = missing else { return Err(OpenError::NotOurs { path }) };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if found > 0
+        && let Some(others) = others()?
+    {
+        return Err(OpenError::InUse { path, found, known, others });
+    }
+    let mode: String =
+        db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(failed)?;
+    if mode != "wal" {
+        return Err(OpenError::NoWal { path });
+    }
+    configure(db).map_err(failed)?;
+    apply(db, missing, known).map_err(failed)
+}
+
+fn apply(db: &mut Connection, missing: &[&str], known: i64) -> rusqlite::Result<()> {
+    let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    for step in missing {
+        tx.execute_batch(step)?;
+    }
+    tx.pragma_update(None, "application_id", APPLICATION)?;
+    tx.pragma_update(None, "user_version", known)?;
+    tx.commit()
+}
+
+/// Whether it is a database of Skein's, or nothing yet: the file is made before the tables are.
+fn is_ours(db: &Connection, version: i64) -> rusqlite::Result<bool> {
+    let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let application = number(db, "application_id")?;
+    Ok(application == APPLICATION || (application, version, tables) == (0, 0, 0))
+}
+
+fn number(db: &Connection, pragma: &str) -> rusqlite::Result<i64> {
+    db.pragma_query_value(None, pragma, |row| row.get(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> (tempfile::TempDir, Place) {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::prepare(&dir.path().join("state")).unwrap();
+        (dir, place)
+    }
+
+    fn alone() -> Result<Option<String>, OpenError> {
+        Ok(None)
+    }
+
+    #[test]
+    fn the_tables_are_made_once() {
+        let (_dir, place) = place();
+        for _ in 0..2 {
+            let mut db = connect(&place).unwrap();
+            migrate(&place, &mut db, alone).unwrap();
+            assert_eq!(number(&db, "user_version").unwrap(), MIGRATIONS.len() as i64);
+        }
+    }
+
+    #[test]
+    fn a_migration_that_fails_half_way_leaves_the_version_before_it() {
+        let (_dir, place) = place();
+        let mut db = connect(&place).unwrap();
+        migrate_by(&["CREATE TABLE a (x)"], &place, &mut db, alone).unwrap();
+        let broken = ["CREATE TABLE a (x)", "CREATE TABLE b (x)", "CREATE TABLE b (x)"];
+        assert!(migrate_by(&broken, &place, &mut db, alone).is_err());
+        assert_eq!(number(&db, "user_version").unwrap(), 1);
+        let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).unwrap();
+        assert_eq!(tables, 1);
+        let good = ["CREATE TABLE a (x)", "CREATE TABLE b (x)"];
+        migrate_by(&good, &place, &mut db, alone).unwrap();
+        assert_eq!(number(&db, "user_version").unwrap(), 2);
+    }
+
+    #[test]
+    fn a_migration_waits_for_those_of_the_old_version() {
+        let (_dir, place) = place();
+        let mut db = connect(&place).unwrap();
+        migrate_by(&["CREATE TABLE a (x)"], &place, &mut db, alone).unwrap();
+        let more = ["CREATE TABLE a (x)", "CREATE TABLE b (x)"];
+        let refused = migrate_by(&more, &place, &mut db, || Ok(Some("process 7".into()))).unwrap_err();
+        assert!(refused.to_string().contains("process 7"), "{refused}");
+        assert_eq!(number(&db, "user_version").unwrap(), 1);
+    }
+
+    #[test]
+    fn a_database_of_another_program_is_left_alone() {
+        let (_dir, place) = place();
+        let mut db = connect(&place).unwrap();
+        db.execute_batch("CREATE TABLE theirs (x)").unwrap();
+        let refused = migrate(&place, &mut db, alone).unwrap_err();
+        assert!(matches!(refused, OpenError::NotOurs { .. }), "{refused}");
+    }
+}

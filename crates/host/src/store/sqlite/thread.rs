@@ -1,0 +1,28 @@
+//! A thread of the store, ended with it.
+
+use std::{
+    io,
+    thread::{self, Builder, JoinHandle},
+};
+
+#[derive(Debug)]
+pub struct Thread(Option<JoinHandle<()>>);
+
+impl Thread {
+    pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
+        Ok(Thread(Some(Builder::new().name(name.into()).spawn(run)?)))
+    }
+
+    pub fn is_current(&self) -> bool {
+        self.0.as_ref().is_some_and(|handle| handle.thread().id() == thread::current().id())
+    }
+
+    /// Waits for its end, once it has been told to. A thread that drops the store itself does not wait for itself.
+    pub fn end(&mut self) {
+        if !self.is_current()
+            && let Some(handle) = self.0.take()
+        {
+            let _ = handle.join();
+        }
+    }
+}

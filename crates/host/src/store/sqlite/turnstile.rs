@@ -1,0 +1,63 @@
+//! Turns at writing, so that several processes that write all the time get equal shares.
+//!
+//! SQLite lets those who wait try again after ever longer sleeps, which starves all but one. Here a writer waits in two
+//! steps: whoever has `next` waits for `now` and lets `next` go when it has it. One who was just at it queues again.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::retry_on_intr,
+};
+
+use super::{
+    OpenError,
+    place::{Place, private},
+};
+
+#[derive(Debug)]
+pub struct Turnstile {
+    next: File,
+    now: File,
+}
+
+/// The only writer of all processes, until it is dropped.
+#[derive(Debug)]
+pub struct Turn<'a>(&'a Turnstile);
+
+impl Turnstile {
+    pub fn open(place: &Place) -> Result<Turnstile, OpenError> {
+        let [next, now] = place.turns().map(|path| {
+            let options = &mut OpenOptions::new();
+            private(options.write(true).create(true).truncate(false))
+                .open(&path)
+                .map_err(|error| OpenError::Io { path, error })
+        });
+        Ok(Turnstile { next: next?, now: now? })
+    }
+
+    pub fn take(&self) -> io::Result<Turn<'_>> {
+        lock(&self.next)?;
+        let now = lock(&self.now);
+        unlock(&self.next);
+        now.map(|()| Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        unlock(&self.0.now);
+    }
+}
+
+fn lock(file: &File) -> io::Result<()> {
+    Ok(retry_on_intr(|| flock(file, FlockOperation::LockExclusive))?)
+}
+
+fn unlock(file: &File) {
+    // It cannot fail for a lock that is held, and the end of the process gives it back in any case.
+    let _ = flock(file, FlockOperation::Unlock);
+}

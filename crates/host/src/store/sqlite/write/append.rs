@@ -1,0 +1,129 @@
+//! A row for a journal. The run's fence moves with it, or nothing is written.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, params};
+use skein_core::engine::Batch;
+
+use super::{int, letter};
+use crate::store::{
+    Append, AppendError, Done, OpenRow,
+    sqlite::{fault::Fault, mailbox::Held, owner::Me, writer::Write},
+};
+
+pub struct AppendRow {
+    append: Append,
+    /// The number of the run in this database.
+    key: i64,
+    me: Arc<Me>,
+    held: Arc<Held>,
+    records: Vec<u8>,
+    outcome: Result<(), AppendError>,
+    /// Who waits for the answers.
+    senders: Vec<String>,
+    done: Done,
+}
+
+impl AppendRow {
+    pub fn new(append: Append, key: i64, me: Arc<Me>, held: Arc<Held>, done: Done) -> AppendRow {
+        let records = records(&append.batch);
+        if append.last {
+            // Forgotten first, so that it is not taken for lost.
+            held.remove(&append.claim);
+        }
+        AppendRow { append, key, me, held, records, outcome: Ok(()), senders: Vec::new(), done }
+    }
+
+    /// Whether the run is still ours and where we left it. If so, it is past this row now.
+    fn pass_fence(&self, db: &Connection) -> rusqlite::Result<bool> {
+        let batch = &self.append.batch;
+        let next = batch.seq.saturating_add(batch.records.len() as u64);
+        let moved = db
+            .prepare_cached(
+                "UPDATE fences SET events = ?1, owner = ?6
+                 WHERE run = ?2 AND epoch = ?3 AND events = ?4 AND owner = ?5",
+            )?
+            .execute(params![
+                int(next),
+                self.key,
+                int(self.append.claim.epoch),
+                int(batch.seq),
+                self.me.id(),
+                (!self.append.last).then(|| self.me.id()),
+            ])?;
+        Ok(moved == 1)
+    }
+
+    fn project(&self, db: &Connection) -> rusqlite::Result<()> {
+        if let Some(head) = &self.append.head {
+            let json = serde_json::to_string(head).expect("heads serialise to JSON");
+            let started = head.started_at.map(|time| time.0);
+            db.prepare_cached(
+                "UPDATE runs SET head = ?1, status = ?2, closed = ?3, started = ?4 WHERE key = ?5",
+            )?
+            .execute(params![json, head.status.as_str(), head.closed, started, self.key])?;
+        }
+        if let Some(open) = &self.append.open {
+            db.prepare_cached("DELETE FROM openings WHERE run = ?1")?.execute([self.key])?;
+            insert_open(db, self.key, open)?;
+        }
+        Ok(())
+    }
+}
+
+/// The events of a row as they are stored.
+pub fn records(batch: &Batch) -> Vec<u8> {
+    serde_json::to_vec(&batch.records).expect("records serialise to JSON")
+}
+
+pub fn insert_row(db: &Connection, key: i64, batch: &Batch, records: &[u8]) -> rusqlite::Result<()> {
+    db.prepare_cached("INSERT INTO journal (run, seq, version, chain, records) VALUES (?1, ?2, ?3, ?4, ?5)")?
+        .execute(params![key, int(batch.seq), batch.version, batch.chain.0, records])?;
+    Ok(())
+}
+
+pub fn insert_open(db: &Connection, key: i64, open: &[OpenRow]) -> rusqlite::Result<()> {
+    let mut insert = db.prepare_cached("INSERT INTO openings (run, place, row) VALUES (?1, ?2, ?3)")?;
+    for (place, row) in (0_i64..).zip(open) {
+        let json = serde_json::to_string(row).expect("open rows serialise to JSON");
+        insert.execute(params![key, place, json])?;
+    }
+    Ok(())
+}
+
+impl Write for AppendRow {
+    fn bytes(&self) -> usize {
+        self.records.len()
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.append.urgent
+    }
+
+    fn write(&mut self, db: &Connection) -> rusqlite::Result<()> {
+        if !self.pass_fence(db)? {
+            self.outcome = Err(AppendError::Lost);
+            return Ok(());
+        }
+        self.outcome = Ok(());
+        insert_row(db, self.key, &self.append.batch, &self.records)?;
+        self.project(db)?;
+        self.senders.clear();
+        for (id, answer) in &self.append.answers {
+            self.senders.extend(letter::store_answer(db, *id, answer)?);
+        }
+        Ok(())
+    }
+
+    fn done(self: Box<Self>, outcome: Result<(), Fault>) {
+        let outcome = outcome.map_err(AppendError::from).and(self.outcome);
+        if self.append.last && outcome == Err(AppendError::NoSpace) {
+            // It will be given again.
+            self.held.insert(self.key, &self.append.claim);
+        }
+        if outcome.is_ok() {
+            self.senders.iter().for_each(|sender| self.me.owners().wake(sender));
+        }
+        (self.done)(outcome);
+    }
+}

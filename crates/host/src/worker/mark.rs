@@ -1,0 +1,212 @@
+//! Who a process belongs to: a mark in its environment that its children inherit.
+//!
+//! Owns the variable `SKEIN_MARK` and how it is read. Refuses to trust it with more than ending a process: a worker can
+//! forge a mark, and gains nothing but its own end.
+
+use std::{collections::BTreeSet, fmt, fs, io, os::unix::fs::MetadataExt, path::Path, str::FromStr};
+
+use rustix::process::getpid;
+use serde::{Deserialize, Serialize};
+use skein_core::{engine::AttemptId, ids::RunId};
+
+use super::tree;
+
+/// The variable that carries the mark.
+pub const VARIABLE: &str = "SKEIN_MARK";
+/// Engines started by workers of engines: how many marks are kept, the nearest first.
+const NESTED: usize = 8;
+
+/// One state directory among all of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct StateMark(String);
+
+/// What a process works for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Mark {
+    pub state: StateMark,
+    pub run: RunId,
+    pub work: Work,
+}
+
+/// The part of a run that a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Work {
+    Attempt(AttemptId),
+    /// A hook of the workflow, by its number.
+    Hook(u32),
+}
+
+/// A text that is no mark.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is not a mark of Skein", super::shown(.0.as_bytes()))]
+pub struct MarkError(pub String);
+
+impl StateMark {
+    /// A mark of one's own: 1 to 64 ASCII letters, digits, `-` and `_`.
+    pub fn new(text: &str) -> Result<StateMark, MarkError> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+        if (1..=64).contains(&text.len()) && text.bytes().all(plain) {
+            Ok(StateMark(text.to_owned()))
+        } else {
+            Err(MarkError(text.to_owned()))
+        }
+    }
+
+    /// The mark of a directory: the same by whatever path it is reached, for as long as the machine runs, which is as
+    /// long as a process can live.
+    pub fn of(directory: &Path) -> io::Result<StateMark> {
+        let about = fs::metadata(directory)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&about.dev().to_le_bytes());
+        hasher.update(&about.ino().to_le_bytes());
+        let hex = hasher.finalize().to_hex();
+        Ok(StateMark(hex.as_str().chars().take(32).collect()))
+    }
+}
+
+impl fmt::Display for StateMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<StateMark> for String {
+    fn from(mark: StateMark) -> String {
+        mark.0
+    }
+}
+
+impl TryFrom<String> for StateMark {
+    type Error = MarkError;
+    fn try_from(text: String) -> Result<StateMark, MarkError> {
+        StateMark::new(&text)
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Work::Attempt(attempt) => write!(f, "{attempt}"),
+            Work::Hook(number) => write!(f, "hook.{number}"),
+        }
+    }
+}
+
+fn work(text: &str) -> Option<Work> {
+    match text.strip_prefix("hook.") {
+        Some(number) => Some(Work::Hook(number.parse().ok()?)),
+        None => Some(Work::Attempt(text.parse().ok()?)),
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.state, self.run, self.work)
+    }
+}
+
+impl FromStr for Mark {
+    type Err = MarkError;
+    fn from_str(text: &str) -> Result<Mark, MarkError> {
+        let read = || {
+            // None of the three can hold a slash.
+            let mut parts = text.split('/');
+            let state = StateMark::new(parts.next()?).ok()?;
+            let run = RunId::new(parts.next()?).ok()?;
+            let work = work(parts.next()?)?;
+            parts.next().is_none().then_some(Mark { state, run, work })
+        };
+        read().ok_or_else(|| MarkError(text.to_owned()))
+    }
+}
+
+impl From<Mark> for String {
+    fn from(mark: Mark) -> String {
+        mark.to_string()
+    }
+}
+
+impl TryFrom<String> for Mark {
+    type Error = MarkError;
+    fn try_from(text: String) -> Result<Mark, MarkError> {
+        text.parse()
+    }
+}
+
+impl Mark {
+    /// What the variable holds for a child of ours: its mark, and those that we carry ourselves as the worker of another
+    /// engine, so that the other engine still knows our children when we are gone.
+    pub(super) fn value(&self, ours: &[Mark]) -> String {
+        let all = std::iter::once(self).chain(ours).take(NESTED);
+        all.map(Mark::to_string).collect::<Vec<_>>().join("//")
+    }
+}
+
+/// The marks in the value of the variable. What is no mark is left out.
+pub fn marks(value: &[u8]) -> Vec<Mark> {
+    let Ok(text) = std::str::from_utf8(value) else { return Vec::new() };
+    text.split("//").take(NESTED).filter_map(|mark| mark.parse().ok()).collect()
+}
+
+/// The marks that a process carries. None for one that wiped its environment, that we may not look into, or that
+/// has ended.
+pub fn carried(pid: i32) -> Vec<Mark> {
+    let environment = tree::environment(pid).unwrap_or_default();
+    tree::variable(&environment, VARIABLE).map(marks).unwrap_or_default()
+}
+
+/// What this process works for, if it or one above it is a worker of this state directory.
+pub fn worker_above(state: &StateMark) -> Option<Mark> {
+    line().into_iter().flat_map(carried).find(|mark| mark.state == *state)
+}
+
+/// This process and all above it.
+pub(crate) fn line() -> BTreeSet<i32> {
+    tree::Table::now().line(getpid().as_raw_nonzero().get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(text: &str) -> Mark {
+        text.parse().expect("a mark")
+    }
+
+    #[test]
+    fn a_mark_reads_as_it_is_written() {
+        let one = mark("ab12/my run, 2/0.3.1.2.check.1");
+        assert_eq!(one.run.as_str(), "my run, 2");
+        assert_eq!(mark(&one.to_string()), one);
+        assert_eq!(mark("a/b/hook.3").work, Work::Hook(3));
+        assert_eq!(mark("a/b/hook.3").to_string(), "a/b/hook.3");
+        for bad in
+            ["", "a", "a/b", "a/b/c", "a b/r/0.3.1.2.main.1", "a/r/0.3.1.2.main.1/x", "a/../0.3.1.2.main.1"]
+        {
+            assert!(bad.parse::<Mark>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_child_of_a_worker_carries_the_marks_of_both_engines() {
+        let (inner, outer) = (mark("in/r1/0.0.1.1.main.1"), mark("out/r2/0.1.1.1.main.2"));
+        let value = inner.value(std::slice::from_ref(&outer));
+        assert_eq!(marks(value.as_bytes()), [inner.clone(), outer.clone()]);
+        let many = vec![outer; 100];
+        assert_eq!(marks(inner.value(&many).as_bytes()).len(), NESTED);
+        assert_eq!(marks(b"\xff"), []);
+    }
+
+    #[test]
+    fn a_directory_has_one_mark_by_whatever_path() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("again")).expect("a link");
+        fs::create_dir(dir.path().join("other")).expect("a directory");
+        let one = StateMark::of(dir.path()).expect("it is there");
+        assert_eq!(StateMark::of(&dir.path().join("again")).expect("it is there"), one);
+        assert_ne!(StateMark::of(&dir.path().join("other")).expect("it is there"), one);
+        assert_eq!(StateMark::new(&one.to_string()), Ok(one));
+    }
+}

@@ -1,0 +1,45 @@
+//! Whether the system has killed something because memory ran out.
+//!
+//! Owns reading the counters. Says only that it happened, not to whom: that is a guess of who asks.
+
+use std::{fs, path::PathBuf, sync::OnceLock};
+
+use super::tree::slurp;
+
+/// The counter of our own part of the machine, where there is one.
+fn own() -> Option<&'static PathBuf> {
+    static OWN: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let place = groups.lines().find_map(|line| line.strip_prefix("0::/"))?.to_owned();
+        let file = PathBuf::from("/sys/fs/cgroup").join(place).join("memory.events");
+        file.exists().then_some(file)
+    };
+    OWN.get_or_init(find).as_ref()
+}
+
+fn count(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text)
+        .ok()?
+        .lines()
+        .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
+/// How many processes were killed for their memory up to now.
+pub fn kills() -> u64 {
+    let own = own().and_then(|file| count(&slurp(file, 1024)?));
+    own.or_else(|| count(&slurp("/proc/vmstat", 16 * 1024)?)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_is_read_from_both_kinds_of_file() {
+        assert_eq!(count(b"low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\noom_group_kill 0\n"), Some(2));
+        assert_eq!(count(b"nr_free_pages 12\noom_kill 41\n"), Some(41));
+        assert_eq!(count(b"oom_kill x\n"), None);
+        assert_eq!(count(b""), None);
+    }
+}

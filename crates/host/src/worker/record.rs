@@ -1,0 +1,157 @@
+//! A note beside each log of which process writes it, for the engine's next life.
+//!
+//! Owns the file and the one decision that keeps a recycled number safe: whether the process that has a number now is
+//! the one in the note. Not synced: after a crash of the machine there is no process to find.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use rustix::process::getsid;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Mark,
+    log::{beside, create},
+    tree::{Entry, Seen},
+};
+
+const ENDING: &str = ".pid";
+/// No note is longer.
+const BYTES: u64 = 16 * 1024;
+/// How deep below the directory of the runs notes are looked for.
+const DEPTH: usize = 8;
+
+/// The life of a machine and the space of its process numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Here {
+    pub boot: String,
+    pub namespace: String,
+}
+
+/// What a note says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub mark: Mark,
+    pub seen: Seen,
+    pub here: Here,
+    /// The session of the engine that started it.
+    pub session: i32,
+}
+
+impl Here {
+    /// Where this process is. None where the system does not say, and then no note can be trusted.
+    pub fn now() -> Option<&'static Here> {
+        static HERE: OnceLock<Option<Here>> = OnceLock::new();
+        let read = || {
+            let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
+            let namespace = fs::read_link("/proc/self/ns/pid").ok()?.to_str()?.to_owned();
+            (!boot.is_empty()).then_some(Here { boot, namespace })
+        };
+        HERE.get_or_init(read).as_ref()
+    }
+}
+
+impl Record {
+    pub fn new(seen: Seen, mark: Mark) -> Option<Record> {
+        let here = Here::now()?.clone();
+        let session = getsid(None).ok()?.as_raw_nonzero().get();
+        Some(Record { mark, seen, here, session })
+    }
+
+    pub fn path(log: &Path) -> PathBuf {
+        beside(log, ENDING)
+    }
+
+    pub fn write(&self, log: &Path) -> io::Result<()> {
+        create(&Record::path(log))?.write_all(&serde_json::to_vec(self)?)
+    }
+
+    fn read(path: &Path) -> Option<Record> {
+        let mut bytes = Vec::new();
+        File::open(path).ok()?.take(BYTES).read_to_end(&mut bytes).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Whether this is the process of the note, and not a later one that was given its number.
+    pub fn is(&self, here: &Here, entry: &Entry) -> bool {
+        self.here == *here && self.seen == entry.seen
+    }
+}
+
+/// The notes beneath a directory that are still there, each with its place.
+pub fn records(directory: &Path) -> Vec<(PathBuf, Record)> {
+    let mut found = Vec::new();
+    let mut next = vec![(directory.to_owned(), 0)];
+    while let Some((place, depth)) = next.pop() {
+        for name in fs::read_dir(&place).into_iter().flatten().flatten() {
+            let (path, Ok(kind)) = (name.path(), name.file_type()) else { continue };
+            if kind.is_dir() && depth < DEPTH {
+                next.push((path, depth + 1));
+            } else if kind.is_file() && path.as_os_str().as_encoded_bytes().ends_with(ENDING.as_bytes()) {
+                found.extend(Record::read(&path).map(|record| (path, record)));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark() -> Mark {
+        "s/r/0.0.1.1.main.1".parse().expect("a mark")
+    }
+
+    #[test]
+    fn a_note_is_found_again_and_what_is_none_is_passed_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let deep = dir.path().join("r/steps/a b");
+        fs::create_dir_all(&deep).expect("a directory");
+        let record = Record::new(Seen { pid: 7, start: u64::MAX }, mark()).expect("there is /proc");
+        record.write(&deep.join("log")).expect("a note");
+        fs::write(deep.join("torn.pid"), "{\"mark\":").expect("a file");
+        fs::write(deep.join("huge.pid"), vec![b' '; 1 << 20]).expect("a file");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            deep.join("fifo.pid"),
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .expect("a fifo");
+        assert_eq!(records(dir.path()), [(deep.join("log.pid"), record)]);
+    }
+
+    /// C3: over random cases, a process is the one of a note only if number, start, boot and namespace are all the same.
+    #[test]
+    fn a_recycled_number_is_never_taken_for_the_process() {
+        let mut seed: u64 = 11;
+        let mut any = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % n
+        };
+        let mut hits = 0;
+        for _ in 0..20_000 {
+            let record = Record {
+                mark: mark(),
+                seen: Seen { pid: any(3) as i32 + 1, start: any(3) },
+                here: Here { boot: any(3).to_string(), namespace: any(3).to_string() },
+                session: 1,
+            };
+            let here = Here { boot: any(3).to_string(), namespace: any(3).to_string() };
+            let seen = Seen { pid: any(3) as i32 + 1, start: any(3) };
+            let entry = Entry { seen, parent: 1, group: 1, session: 1, live: true, name: Vec::new() };
+            let same = (record.seen.pid, record.seen.start, &record.here.boot, &record.here.namespace)
+                == (seen.pid, seen.start, &here.boot, &here.namespace);
+            assert_eq!(record.is(&here, &entry), same);
+            hits += u32::from(same);
+        }
+        assert!(hits > 50, "the cases must meet now and then: {hits}");
+    }
+}

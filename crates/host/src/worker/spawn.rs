@@ -1,0 +1,119 @@
+//! Starting a child with exactly what its task says, and the ends of its pipes that are ours.
+//!
+//! Owns the moment of starting. Refuses to run code of ours between fork and exec.
+
+use std::{
+    ffi::OsStr,
+    io::{self, PipeReader, PipeWriter},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use rustix::{
+    fs::fstat,
+    process::{Pid, PidfdFlags, Resource, Signal, getrlimit, kill_process_group, pidfd_open},
+};
+
+use super::{
+    How, NotFound, Refused,
+    children::{self, Listed},
+    outcome::refusal,
+    output::Stream,
+    program,
+    task::Task,
+};
+
+/// Descriptors that workers leave for the journal and everything else.
+const RESERVE: u64 = 64;
+
+/// A child that runs, or has run already, and that only its supervisor waits for.
+#[derive(Debug)]
+pub struct Spawned {
+    pub listed: Listed,
+    pub pidfd: OwnedFd,
+    pub stdin: Option<OwnedFd>,
+    pub outputs: Vec<(Stream, PipeReader)>,
+    /// The numbers of its output's pipes.
+    pub pipes: Vec<u64>,
+}
+
+pub fn spawn(task: &Task) -> Result<Spawned, How> {
+    if children::unseen() {
+        return Err(How::CannotStart(Refused::Unseen));
+    }
+    let program = resolve(task)?;
+    let refused = |error: io::Error| refusal(&error, &program, &task.directory);
+    let (outputs, stdout, stderr) = pipes(task.stdout.is_some()).map_err(refused)?;
+    let pipes = outputs.iter().filter_map(|(_, pipe)| Some(fstat(pipe).ok()?.st_ino)).collect();
+    let mut command = Command::new(&program);
+    command
+        .args(&task.arguments)
+        .current_dir(&task.directory)
+        .env_clear()
+        .envs(task.environment.iter().map(|(name, value)| (name, value)))
+        .process_group(0)
+        .stdin(if task.stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
+        .stdout(stdout)
+        .stderr(stderr);
+    let (mut child, listed) = children::spawn(&mut command, &task.mark).map_err(refused)?;
+    // The other ends of the pipes are in there.
+    drop(command);
+    let stdin = child.stdin.take().map(OwnedFd::from);
+    let ready = stdin.as_ref().map_or(Ok(()), unblock);
+    let pid = Pid::from_child(&child);
+    match ready.and_then(|()| Ok(pidfd_open(pid, PidfdFlags::empty())?)) {
+        Ok(pidfd) => Ok(Spawned { listed, pidfd, stdin, outputs, pipes }),
+        Err(error) => {
+            // Nobody could watch it, so it must not run.
+            let _ = kill_process_group(pid, Signal::KILL);
+            let _ = child.wait();
+            Err(refused(error))
+        }
+    }
+}
+
+fn unblock(fd: &impl AsFd) -> io::Result<()> {
+    Ok(rustix::io::ioctl_fionbio(fd, true)?)
+}
+
+type Pipes = (Vec<(Stream, PipeReader)>, PipeWriter, PipeWriter);
+
+/// One pipe for both streams keeps their order; two keep them apart.
+fn pipes(apart: bool) -> io::Result<Pipes> {
+    let (both, stderr) = io::pipe()?;
+    enough(&both)?;
+    unblock(&both)?;
+    if !apart {
+        let stdout = stderr.try_clone()?;
+        return Ok((vec![(Stream::Both, both)], stdout, stderr));
+    }
+    let (out, stdout) = io::pipe()?;
+    unblock(&out)?;
+    Ok((vec![(Stream::Out, out), (Stream::Both, both)], stdout, stderr))
+}
+
+/// A new descriptor has the lowest number that is free, so there are at most as many left as there are numbers above it.
+fn enough(new: &PipeReader) -> io::Result<()> {
+    let number = u64::try_from(new.as_raw_fd()).unwrap_or(0);
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if number + RESERVE >= limit => Err(rustix::io::Errno::MFILE.into()),
+        _ => Ok(()),
+    }
+}
+
+fn resolve(task: &Task) -> Result<PathBuf, How> {
+    let name = task.program.as_os_str();
+    if Path::new(name).is_absolute() {
+        return Ok(task.program.clone());
+    }
+    let path = task.environment.iter().rev().find(|(name, _)| name == "PATH");
+    let path = path.map_or(OsStr::new(""), |(_, value)| value);
+    program::find(name, path, std::slice::from_ref(&task.directory)).map_err(|error| match error {
+        NotFound::NotExecutable(_) => How::NotExecutable(error.to_string()),
+        _ => How::NotFound(error.to_string()),
+    })
+}

@@ -1,0 +1,89 @@
+//! What to start: all that a supervisor must know of one attempt.
+//!
+//! Owns the words of the request and how output is changed on its way. Nothing is inherited: what is not here, the
+//! program does not get.
+
+use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc};
+
+use skein_core::{limits, time::Millis};
+
+use super::Mark;
+
+/// Changes output before anyone sees it, for instance to take secrets out of it. It sees each byte of one stream once
+/// and in order, and may keep some back until it knows more.
+pub trait Filter: Send {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>);
+    /// The stream is over: gives what was kept back.
+    fn finish(&mut self, out: &mut Vec<u8>);
+}
+
+/// Makes a filter for each stream, so that what is cut across pieces of one is not mixed with the other.
+pub type NewFilter = Arc<dyn Fn() -> Box<dyn Filter> + Send + Sync>;
+
+/// Told the last whole line now and then, safe to show. Called by the supervisor, so it must not wait for anything.
+pub type Tell = Box<dyn FnMut(&str) + Send>;
+
+/// A program to run for an attempt.
+pub struct Task {
+    /// In full, or a name to look up in the `PATH` of the environment below. Never taken from the directory.
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    /// Where it works.
+    pub directory: PathBuf,
+    /// All of its environment, beside the mark.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What it can read. The end of it comes after it.
+    pub stdin: Arc<[u8]>,
+    /// Where both its streams go, in the order they were written.
+    pub log: PathBuf,
+    /// Where its standard output goes a second time, alone. The order in the log is then the order of arrival.
+    pub stdout: Option<PathBuf>,
+    pub mark: Mark,
+    /// How long it may take in all, be silent, and take until it first prints something.
+    pub limit: Option<Millis>,
+    pub idle: Option<Millis>,
+    pub start: Option<Millis>,
+    /// Between asking it to end and ending it.
+    pub grace: Millis,
+    pub filter: Option<NewFilter>,
+    pub tell: Option<Tell>,
+}
+
+impl Task {
+    /// A program without arguments, environment, input or limits.
+    pub fn new(
+        program: impl Into<PathBuf>,
+        directory: impl Into<PathBuf>,
+        log: impl Into<PathBuf>,
+        mark: Mark,
+    ) -> Task {
+        Task {
+            program: program.into(),
+            arguments: Vec::new(),
+            directory: directory.into(),
+            environment: Vec::new(),
+            stdin: Arc::new([]),
+            log: log.into(),
+            stdout: None,
+            mark,
+            limit: None,
+            idle: None,
+            start: None,
+            grace: Millis(limits::STOP_GRACE_DEFAULT),
+            filter: None,
+            tell: None,
+        }
+    }
+}
+
+impl fmt::Debug for Task {
+    /// Without the environment and the input, which may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task")
+            .field("program", &self.program)
+            .field("directory", &self.directory)
+            .field("log", &self.log)
+            .field("mark", &self.mark)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! Artifacts: what an attempt gave, copied out of its workspace and into the workspaces of others.
+//!
+//! Owns that an artifact is a copy that nobody changes any more, that it is all there or not at all, and that doing it
+//! again after a crash comes to the same. All artifacts of an attempt are kept together. Refuses to know when they are
+//! taken and who is given them.
+
+mod copy;
+mod keep;
+mod put;
+
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+use skein_core::{ids::ArtifactName, limits, plan::Hash};
+
+pub(super) use copy::copy_one;
+
+use super::root::PathError;
+
+/// What an attempt gave.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    pub artifacts: Vec<KeptArtifact>,
+}
+
+/// One artifact, and everything in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptArtifact {
+    pub name: ArtifactName,
+    /// Where it was in the workspace, without what changes nothing; empty for the workspace itself.
+    pub path: String,
+    /// What its source says it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    pub found: Found,
+    pub bytes: u64,
+    /// Of all that follows.
+    pub hash: Hash,
+    /// By path in the artifact, which begins as the path in the workspace does.
+    pub files: Vec<KeptFile>,
+    pub folders: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    File,
+    Folder,
+    /// It was not there. Whoever takes it is given an empty folder.
+    Missing,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptFile {
+    pub path: String,
+    pub bytes: u64,
+    pub hash: Hash,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub executable: bool,
+}
+
+/// What a journal holds of an artifact: enough to know it again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArtifactRecord {
+    pub name: ArtifactName,
+    pub found: Found,
+    pub files: usize,
+    pub bytes: u64,
+    pub hash: Hash,
+}
+
+impl Kept {
+    pub fn bytes(&self) -> u64 {
+        self.artifacts.iter().fold(0, |sum, artifact| sum.saturating_add(artifact.bytes))
+    }
+
+    pub fn artifact(&self, name: &ArtifactName) -> Option<&KeptArtifact> {
+        self.artifacts.iter().find(|artifact| artifact.name == *name)
+    }
+
+    /// Those that were declared and not there.
+    pub fn missing(&self) -> impl Iterator<Item = &KeptArtifact> {
+        self.artifacts.iter().filter(|artifact| artifact.found == Found::Missing)
+    }
+
+    pub fn records(&self) -> Vec<ArtifactRecord> {
+        let record = |artifact: &KeptArtifact| ArtifactRecord {
+            name: artifact.name.clone(),
+            found: artifact.found,
+            files: artifact.files.len(),
+            bytes: artifact.bytes,
+            hash: artifact.hash,
+        };
+        self.artifacts.iter().map(record).collect()
+    }
+}
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArtifactLimits {
+    pub artifact_bytes: u64,
+    /// What the run may still keep, all its attempts together.
+    pub run_bytes: u64,
+    pub files: usize,
+    pub depth: usize,
+}
+
+impl Default for ArtifactLimits {
+    fn default() -> ArtifactLimits {
+        ArtifactLimits {
+            artifact_bytes: limits::ARTIFACT_BYTES,
+            run_bytes: limits::ARTIFACTS_BYTES,
+            files: limits::ARTIFACT_FILES,
+            depth: limits::ARTIFACT_DEPTH,
+        }
+    }
+}
+
+impl ArtifactLimits {
+    /// For a run that has kept this much already.
+    pub fn after(used: u64) -> ArtifactLimits {
+        let run_bytes = limits::ARTIFACTS_BYTES.saturating_sub(used);
+        ArtifactLimits { run_bytes, ..ArtifactLimits::default() }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ArtifactError {
+    #[error("the artifact `{name}`: {error}")]
+    Of { name: ArtifactName, error: PathError },
+    #[error(
+        "the artifact `{name}` is more than this run may still keep: {left} bytes are left of {}",
+        limits::ARTIFACTS_BYTES
+    )]
+    RunTooLarge { name: ArtifactName, left: u64 },
+    #[error(transparent)]
+    Path(#[from] PathError),
+    #[error("what was kept of the attempt {attempt} cannot be read: {why}")]
+    Damaged { attempt: String, why: String },
+}
+
+impl ArtifactError {
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            ArtifactError::Of { error, .. } | ArtifactError::Path(error) => error.is_no_space(),
+            ArtifactError::RunTooLarge { .. } | ArtifactError::Damaged { .. } => false,
+        }
+    }
+}

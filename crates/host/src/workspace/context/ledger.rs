@@ -1,0 +1,158 @@
+//! What a journal tells of each step that its state does not keep: the last attempt, what checks said, when a stage
+//! was raised.
+
+use std::collections::BTreeMap;
+
+use skein_core::{
+    engine::{AttemptEnd, AttemptId, Cost, Event, Finding, Record, Role, StepAt, code},
+    ir::ErrorClass,
+    time::Time,
+};
+
+/// As much as the format shows of what checks said.
+const NOTES: usize = 40;
+
+/// Fed with every record of a run in order. Keeps of each step only what was last.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ledger {
+    steps: BTreeMap<StepAt, Told>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Told {
+    pub main: Option<Main>,
+    pub check: Option<Checked>,
+    /// The last check that found files where none may be changed, or too many of them.
+    pub scope: Option<Checked>,
+    pub raised: Option<Raised>,
+    /// From 1; 0 before the first attempt.
+    stage: u32,
+}
+
+/// The last attempt at the work itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Main {
+    pub id: AttemptId,
+    pub started: Time,
+    pub ended: Option<(Time, Ending, Cost)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Succeeded,
+    Failed(ErrorClass),
+    Cancelled,
+}
+
+/// What a check said.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Checked {
+    pub at: Time,
+    pub iteration: u32,
+    pub finding: Finding,
+    pub reasons: Vec<String>,
+    pub fingerprints: Vec<String>,
+}
+
+/// The stage went up after a check.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Raised {
+    pub at: Time,
+    pub from: u32,
+    /// None: to the highest, where the step failed.
+    pub to: Option<u32>,
+    pub check: Option<Checked>,
+}
+
+impl Ledger {
+    pub fn new() -> Ledger {
+        Ledger::default()
+    }
+
+    /// Takes the next record of the run.
+    pub fn feed(&mut self, record: &Record) {
+        match &record.event {
+            Event::AttemptStarted { attempt, .. } if attempt.role == Role::Main => {
+                let told = self.steps.entry(attempt.at).or_default();
+                told.stage = told.stage.max(1);
+                told.main = Some(Main { id: *attempt, started: record.at, ended: None });
+            }
+            Event::AttemptEnded { attempt, end, cost } if attempt.role == Role::Main => {
+                let told = self.steps.entry(attempt.at).or_default();
+                if let Some(main) = told.main.as_mut().filter(|main| main.id == *attempt) {
+                    main.ended = Some((record.at, ending(end), *cost));
+                }
+            }
+            Event::AttemptEnded { attempt, end, .. } if attempt.role == Role::Check => {
+                self.checked(*attempt, end, record.at);
+            }
+            Event::StepGoesOn { at, next } => self.staged(*at, next.stage, record.at),
+            Event::StepEnded { at, error: Some(error), .. }
+                if error.code.as_deref() == Some(code::STALLED) =>
+            {
+                let told = self.steps.entry(*at).or_default();
+                let check = told.check.clone();
+                told.raised = Some(Raised { at: record.at, from: told.stage, to: None, check });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn step(&self, at: StepAt) -> Option<&Told> {
+        self.steps.get(&at)
+    }
+
+    /// The last attempt at the work of a step.
+    pub fn last_attempt(&self, at: StepAt) -> Option<AttemptId> {
+        self.steps.get(&at)?.main.as_ref().map(|main| main.id)
+    }
+
+    /// What the last check of a step said: its reasons and its fingerprints.
+    pub fn last_check(&self, at: StepAt) -> Option<(&[String], &[String])> {
+        let check = self.steps.get(&at)?.check.as_ref()?;
+        Some((&check.reasons, &check.fingerprints))
+    }
+
+    fn checked(&mut self, attempt: AttemptId, end: &AttemptEnd, at: Time) {
+        let none: &[String] = &[];
+        let (finding, reasons, fingerprints) = match end {
+            AttemptEnd::Checked { finding, reasons, fingerprints } => {
+                (*finding, reasons.as_slice(), fingerprints.as_slice())
+            }
+            AttemptEnd::Succeeded { .. } => (Finding::Complete, none, none),
+            _ => return,
+        };
+        let notes = |notes: &[String]| notes.iter().take(NOTES).cloned().collect();
+        let (reasons, fingerprints) = (notes(reasons), notes(fingerprints));
+        let checked = Checked { at, iteration: attempt.iteration, finding, reasons, fingerprints };
+        let told = self.steps.entry(attempt.at).or_default();
+        if checked.fingerprints.iter().any(|note| is_guard(note)) {
+            told.scope = Some(checked.clone());
+        }
+        told.check = Some(checked);
+    }
+
+    fn staged(&mut self, at: StepAt, stage: u32, now: Time) {
+        let told = self.steps.entry(at).or_default();
+        if told.stage > 0 && stage > told.stage {
+            let check = told.check.clone();
+            told.raised = Some(Raised { at: now, from: told.stage, to: Some(stage), check });
+        }
+        told.stage = stage;
+    }
+}
+
+/// Whether a fingerprint says that the wrong files were changed, or too many.
+fn is_guard(note: &str) -> bool {
+    note.starts_with("scope:") || note.starts_with("diff_budget:")
+}
+
+fn ending(end: &AttemptEnd) -> Ending {
+    match end {
+        AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } => Ending::Succeeded,
+        AttemptEnd::Failed { class, .. } => Ending::Failed(*class),
+        AttemptEnd::TimedOut => Ending::Failed(ErrorClass::Timeout),
+        AttemptEnd::Interrupted => Ending::Failed(ErrorClass::Interrupted),
+        AttemptEnd::Stopped | AttemptEnd::Blocked { .. } => Ending::Cancelled,
+    }
+}

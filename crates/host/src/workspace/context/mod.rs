@@ -1,0 +1,112 @@
+//! The context folder of AgentCore: how its steps hand files to one another, and what people look into afterwards.
+//!
+//! Owns the names and the fields that the format promises. Everything is worked out from the plan, the state, the
+//! journal ([`Ledger`]) and the run's folder, so that it can be written again from nothing and comes out the same.
+//! Refuses to be read by us: what a step is given comes from the run's folder, where no worker could change it.
+//!
+//! ```text
+//! <context>/
+//!   _workflow.json
+//!   <step>/
+//!     _meta.json
+//!     <artifact>/<path>      as the path was in the workspace; empty where the step gave none
+//!     _convergence/          state.json, stage-transition.json, scope.json
+//!     _subworkflows/         the context of the workflow that the step called
+//! ```
+
+mod convergence;
+mod ledger;
+mod meta;
+mod observation;
+mod source;
+mod summary;
+mod write;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use skein_core::{engine::RunState, plan::Plan};
+
+use super::{
+    Root, RunDir,
+    artifact::ArtifactError,
+    root::{PathError, Thing},
+    run_dir::found,
+};
+
+pub use ledger::Ledger;
+pub use observation::Observation;
+pub use source::{Source, find_step};
+
+const WORKFLOW: &str = "_workflow.json";
+const META: &str = "_meta.json";
+const CONVERGENCE: &str = "_convergence";
+const CALLED: &str = "_subworkflows";
+/// More than any file of ours in a context has.
+const FILE_BYTES: u64 = 16 * 1024 * 1024;
+const STEPS: usize = 1_000_000;
+
+/// A context folder.
+#[derive(Debug, Clone)]
+pub struct Context {
+    root: Root,
+}
+
+/// What a context tells of.
+#[derive(Debug, Clone, Copy)]
+pub struct Story<'a> {
+    pub plan: &'a Plan,
+    pub state: &'a RunState,
+    /// Fed with every record of the run so far.
+    pub ledger: &'a Ledger,
+    pub run: &'a RunDir,
+}
+
+/// The run that a context tells of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The run's id, as it was written; anyone may have changed it.
+    pub id: String,
+    pub status: String,
+}
+
+impl Context {
+    /// The context folder of a workflow, made where it is not there yet.
+    pub fn open(workspace: &Root, directory: &str) -> Result<Context, PathError> {
+        Ok(Context { root: workspace.make_folders(directory, false)? })
+    }
+
+    /// A folder of ours, for a run whose workflow names none.
+    pub fn of(root: Root) -> Context {
+        Context { root }
+    }
+
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Which run was the last to write here. Another one that still goes on must not be disturbed.
+    pub fn holder(&self) -> Result<Option<Holder>, PathError> {
+        let bytes = found(self.root.read(WORKFLOW, FILE_BYTES))?;
+        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// Removes what an earlier run left: the folders of steps, and what it told of itself. A folder that holds
+    /// nothing of ours is left alone.
+    pub fn clear(&self) -> Result<(), PathError> {
+        self.root.remove_pending()?;
+        for entry in self.root.entries(STEPS)? {
+            let name = Path::new(&entry.name);
+            if entry.thing == Thing::Folder && self.root.look(name.join(META))? == Some(Thing::File) {
+                self.root.remove(name)?;
+            }
+        }
+        self.root.remove(WORKFLOW)?;
+        Ok(())
+    }
+
+    /// Writes everything that is known. What is there already and the same is left alone.
+    pub fn write(&self, story: &Story<'_>) -> Result<(), ArtifactError> {
+        write::all(&self.root, story)
+    }
+}

@@ -1,0 +1,35 @@
+//! What was seen of an attempt besides how it ended: kept in its folder, shown in the context.
+
+use serde::{Deserialize, Serialize};
+use skein_core::{engine::AttemptId, limits};
+
+use crate::workspace::{AttemptDir, RunDir, root::PathError};
+
+/// As the format has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Observation {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Paths in the workspace.
+    pub files_changed: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+}
+
+impl AttemptDir {
+    /// Keeps what was seen. Nothing that is longer than a value may be.
+    pub fn observe(&self, seen: &Observation) -> Result<(), PathError> {
+        self.write_observation(&serde_json::to_vec(seen).expect("an observation is plain data"))
+    }
+
+    /// What was seen. None: nothing, or nothing that can be read.
+    pub fn observation(&self) -> Result<Option<Observation>, PathError> {
+        let bytes = self.read_observation(limits::VALUE_BYTES as u64)?;
+        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+}
+
+pub(super) fn of(run: &RunDir, attempt: AttemptId) -> Result<Option<Observation>, PathError> {
+    run.find_attempt(attempt)?.map_or(Ok(None), |files| files.observation())
+}

@@ -1,0 +1,81 @@
+//! `_workflow.json`: the run, or a workflow that was called in it.
+
+use serde::Serialize;
+use skein_core::{
+    engine::InstanceIx,
+    ir::{RunStatus, StepStatus},
+    time::Time,
+    view::{RunView, StepView},
+};
+
+use super::{Story, meta::ErrorMeta};
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Summary<'a> {
+    /// The run's; of a called workflow too.
+    id: String,
+    name: &'a str,
+    started_at: Time,
+    status: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed_at: Option<Time>,
+    resolved: Resolved,
+    /// Some step failed, and the workflow went on.
+    degraded: bool,
+    failed_steps: Vec<&'a str>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorMeta>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancelled: Option<Cancelled<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Resolved {
+    timeout_ms: Option<u64>,
+    concurrency: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Cancelled<'a> {
+    by: &'a str,
+    reason: Option<&'a str>,
+}
+
+pub(super) fn of<'a>(
+    story: &Story<'a>,
+    view: &'a RunView,
+    ix: InstanceIx,
+    steps: &[&'a StepView],
+) -> Summary<'a> {
+    let instance = story.state.instance(ix);
+    let entry = story.plan.definition.scope(instance.scope);
+    let workflow = &story.plan.definition.workflow_of(instance.scope).workflow;
+    let root = ix == InstanceIx::ROOT;
+    let end = instance.end();
+    let status = if root { view.status } else { end.map_or(RunStatus::Running, |end| end.status) };
+    let failed = |view: &&&StepView| matches!(view.status, StepStatus::Failed | StepStatus::TimedOut);
+    let run_end = story.state.end.as_ref().filter(|_| root);
+    Summary {
+        id: view.run_id.clone().unwrap_or_default(),
+        name: workflow.name.as_deref().unwrap_or(workflow.id.as_str()),
+        started_at: instance.started,
+        status: workflow.words.run(status),
+        completed_at: run_end.map(|end| end.at).or(instance.ended.filter(|_| !root)),
+        resolved: Resolved {
+            timeout_ms: entry.scope.timeout.map(|timeout| timeout.0),
+            concurrency: entry.scope.concurrency,
+        },
+        degraded: run_end.map_or_else(|| end.is_some_and(|end| end.degraded), |end| end.degraded),
+        failed_steps: steps.iter().filter(failed).map(|view| view.id.as_str()).collect(),
+        error: view.error.as_ref().filter(|_| root).map(ErrorMeta::of),
+        cancelled: view
+            .cancel
+            .as_ref()
+            .filter(|_| root)
+            .map(|cancel| Cancelled { by: &cancel.by, reason: cancel.reason.as_deref() }),
+    }
+}

@@ -1,0 +1,21 @@
+//! Workspaces: where work happens, and how files go in and out without a name leading astray.
+//!
+//! Owns the folders of runs and everything that is copied between them. Refuses to know processes and journals. Read
+//! [`root`] first: every name goes through it.
+
+mod artifact;
+mod context;
+mod control;
+mod files;
+mod grant;
+mod pattern;
+pub mod root;
+mod run_dir;
+
+pub use artifact::{ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile};
+pub use context::{Context, Holder, Ledger, Observation, Source, Story, find_step};
+pub use files::{FileError, Given, GivenAs, Tokens};
+pub use grant::{GrantError, Grants};
+pub use pattern::Pattern;
+pub use root::Root;
+pub use run_dir::{AttemptDir, RunDir};

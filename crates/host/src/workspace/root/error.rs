@@ -1,0 +1,161 @@
+//! Why a name could not be used, for people.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+use rustix::{fs::FileType, io::Errno};
+
+/// A name in a folder, and why it could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("`{name}` in {}: {why}", root.display())]
+pub struct PathError {
+    /// As it can be shown: control characters are escaped, and the middle of a long one is left out.
+    pub name: String,
+    pub root: PathBuf,
+    pub why: Why,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Why {
+    #[error("it is empty")]
+    Empty,
+    #[error("it has a NUL in it")]
+    Nul,
+    #[error("it is too long: at most {max} bytes")]
+    TooLong { max: usize },
+    #[error("it does not start in that folder")]
+    Absolute,
+    #[error("it leads out of that folder")]
+    Leaves,
+    #[error("`{0}` is a symbolic link, and those are not followed here")]
+    Link(String),
+    #[error("there is no such file or folder")]
+    Missing,
+    #[error("it is {0}, not a regular file")]
+    NotAFile(Thing),
+    #[error("it is {0}, not a folder")]
+    NotAFolder(Thing),
+    #[error("it is {0}; only regular files and folders can be used")]
+    Special(Thing),
+    #[error("it has {size} bytes, and at most {max} are taken")]
+    TooLarge { size: u64, max: u64 },
+    #[error("it has more than {max} files and folders")]
+    TooMany { max: usize },
+    #[error("its folders are more than {max} levels deep")]
+    TooDeep { max: usize },
+    #[error("it changed each time while it was being copied; let the work end before its output is taken")]
+    Changing,
+    #[error("its name is not UTF-8")]
+    NotText,
+    #[error("it is one of {0}'s own files, which decide what that program does")]
+    Control(&'static str),
+    #[error("it is there already")]
+    Exists,
+    #[error("there is no space left on the disk")]
+    NoSpace,
+    #[error("{0}")]
+    Io(io::Error),
+}
+
+/// What is at the end of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thing {
+    File,
+    Folder,
+    Link,
+    Fifo,
+    Socket,
+    Device,
+}
+
+impl Thing {
+    pub(super) fn of(mode: u32) -> Thing {
+        match FileType::from_raw_mode(mode) {
+            FileType::RegularFile => Thing::File,
+            FileType::Directory => Thing::Folder,
+            FileType::Symlink => Thing::Link,
+            FileType::Fifo => Thing::Fifo,
+            FileType::Socket => Thing::Socket,
+            _ => Thing::Device,
+        }
+    }
+}
+
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Thing::File => "a file",
+            Thing::Folder => "a folder",
+            Thing::Link => "a symbolic link",
+            Thing::Fifo => "a named pipe",
+            Thing::Socket => "a socket",
+            Thing::Device => "a device",
+        })
+    }
+}
+
+impl PathError {
+    pub(crate) fn new(root: &Path, name: &Path, why: impl Into<Why>) -> PathError {
+        PathError { name: shown(name), root: root.to_owned(), why: why.into() }
+    }
+
+    pub fn is_missing(&self) -> bool {
+        matches!(self.why, Why::Missing)
+    }
+
+    pub fn is_no_space(&self) -> bool {
+        matches!(self.why, Why::NoSpace)
+    }
+}
+
+impl From<io::Error> for Why {
+    fn from(error: io::Error) -> Why {
+        match Errno::from_io_error(&error) {
+            Some(Errno::NOENT) => Why::Missing,
+            Some(Errno::EXIST) => Why::Exists,
+            Some(Errno::NOSPC | Errno::DQUOT) => Why::NoSpace,
+            Some(Errno::XDEV) => Why::Leaves,
+            _ => Why::Io(error),
+        }
+    }
+}
+
+impl From<Errno> for Why {
+    fn from(error: Errno) -> Why {
+        Why::from(io::Error::from(error))
+    }
+}
+
+/// A name that came from anywhere, safe to print.
+pub(super) fn shown(name: &Path) -> String {
+    const ENDS: usize = 100;
+    let text = name.to_string_lossy();
+    let text: String = if text.chars().count() > 2 * ENDS {
+        let tail: Vec<char> = text.chars().rev().take(ENDS).collect();
+        text.chars().take(ENDS).chain(['…']).chain(tail.into_iter().rev()).collect()
+    } else {
+        text.into_owned()
+    };
+    text.chars().flat_map(|c| if c.is_control() { c.escape_debug().collect() } else { vec![c] }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_can_be_printed_whatever_the_name() {
+        let name = format!("a\u{1b}[31m{}z", "x".repeat(5_000));
+        let error = PathError::new(Path::new("/r"), Path::new(&name), Why::Leaves).to_string();
+        assert!(error.starts_with("`a\\u{1b}[31mxxx") && error.len() < 300, "{error}");
+        assert!(error.ends_with("xz` in /r: it leads out of that folder"), "{error}");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_apart() {
+        assert!(PathError::new(Path::new("/r"), Path::new("a"), Errno::NOSPC).is_no_space());
+        assert!(PathError::new(Path::new("/r"), Path::new("a"), Errno::NOENT).is_missing());
+    }
+}

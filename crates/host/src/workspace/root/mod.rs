@@ -1,0 +1,169 @@
+//! The one way from a name to a file: a folder that names cannot lead out of.
+//!
+//! Owns every open of a name that came from a source, a worker or an artifact. A [`Root`] holds its folder open, so
+//! that what the path leads to later does not matter; whatever a name holds, and whoever swaps folders for links
+//! meanwhile, what is opened is beneath that folder or nothing is. Refuses to know what the files are for.
+
+mod error;
+mod list;
+mod name;
+mod read;
+mod remove;
+mod resolve;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, fstat, fsync, open, statat},
+    io::Errno,
+};
+
+pub use error::{PathError, Thing, Why};
+pub use list::Entry;
+pub use read::{Mark, Opened};
+pub use write::Pending;
+
+use name::Name;
+use resolve::{Links, Way};
+
+type Result<T> = std::result::Result<T, PathError>;
+
+/// A folder, held open.
+#[derive(Debug, Clone)]
+pub struct Root {
+    folder: Arc<OwnedFd>,
+    /// Where it was when it was opened. For messages, and for programs that are started in it.
+    path: PathBuf,
+    way: Way,
+}
+
+/// Which folder or file it is, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Root {
+    /// A folder by a path that came from the host or the person who started it. Links in it are followed.
+    pub fn open(path: &Path) -> Result<Root> {
+        Root::open_by(path, Way::here())
+    }
+
+    fn open_by(path: &Path, way: Way) -> Result<Root> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open(path, flags, Mode::empty()).map_err(|errno| match errno {
+            Errno::NOTDIR => PathError::new(path, Path::new("."), Why::NotAFolder(Thing::File)),
+            errno => PathError::new(path, Path::new("."), errno),
+        })?;
+        Ok(Root { folder: Arc::new(folder), path: path.to_owned(), way })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn identity(&self) -> Result<Identity> {
+        let stat = fstat(&*self.folder).map_err(|errno| self.error(Path::new("."), errno))?;
+        Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    /// A name without what changes nothing: empty for the folder itself.
+    pub fn normal(&self, name: impl AsRef<Path>) -> Result<PathBuf> {
+        let parsed = self.parse(name.as_ref())?;
+        Ok(parsed.parts().iter().collect())
+    }
+
+    /// A folder beneath. No part of the name may be a link.
+    pub fn folder(&self, name: impl AsRef<Path>) -> Result<Root> {
+        let parsed = self.parse(name.as_ref())?;
+        self.folder_at(&parsed)
+    }
+
+    /// What is at a name, a link at its end included. None: nothing.
+    pub fn look(&self, name: impl AsRef<Path>) -> Result<Option<Thing>> {
+        let name = name.as_ref();
+        let parsed = self.parse(name)?;
+        let Some((parent, leaf)) = parsed.split() else { return Ok(Some(Thing::Folder)) };
+        let found = self.folder_at(&parent).and_then(|folder| {
+            let stat = statat(&folder, leaf, AtFlags::SYMLINK_NOFOLLOW);
+            stat.map_err(|errno| self.error(name, errno))
+        });
+        match found {
+            Ok(stat) => Ok(Some(Thing::of(stat.st_mode))),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes what was created, renamed or removed in this folder last.
+    pub fn sync(&self) -> Result<()> {
+        fsync(&*self.folder).map_err(|errno| self.error(Path::new("."), errno))
+    }
+
+    /// Makes everything on the file system of this folder last. Cheaper than file by file where there are many.
+    pub fn sync_all(&self) -> Result<()> {
+        rustix::fs::syncfs(&*self.folder).map_err(|errno| self.error(Path::new("."), errno))
+    }
+
+    fn parse(&self, name: &Path) -> Result<Name> {
+        Name::parse(&self.path, name)
+    }
+
+    fn folder_at(&self, name: &Name) -> Result<Root> {
+        let folder = self.descend(name, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refused)?;
+        let path = if name.parts().is_empty() { self.path.clone() } else { self.path.join(name.text()) };
+        Ok(Root { folder: Arc::new(folder), path, way: self.way })
+    }
+
+    fn descend(&self, name: &Name, flags: OFlags, links: Links) -> Result<OwnedFd> {
+        self.way.open(self.as_fd(), name, flags, links).map_err(|errno| self.explain(name, errno, links))
+    }
+
+    fn error(&self, name: &Path, why: impl Into<Why>) -> PathError {
+        PathError::new(&self.path, name, why)
+    }
+
+    /// Which part of a name was in the way. Only for the message: by now the tree may be another.
+    fn explain(&self, name: &Name, errno: Errno, links: Links) -> PathError {
+        let whole = Path::new(name.text());
+        if !matches!(errno, Errno::LOOP | Errno::NOTDIR | Errno::NXIO) {
+            return self.error(whole, errno);
+        }
+        let mut way = PathBuf::new();
+        let mut at: Option<OwnedFd> = None;
+        for (i, part) in name.parts().iter().enumerate() {
+            way.push(part);
+            let from = at.as_ref().map_or(self.as_fd(), AsFd::as_fd);
+            let Ok(stat) = statat(from, part, AtFlags::SYMLINK_NOFOLLOW) else { break };
+            let last = i + 1 == name.parts().len();
+            match Thing::of(stat.st_mode) {
+                Thing::Folder => {}
+                Thing::Link if last || links == Links::Refused || self.way == Way::Walk => {
+                    return self.error(whole, Why::Link(error::shown(&way)));
+                }
+                Thing::Link => break,
+                thing if last && errno == Errno::NXIO => return self.error(whole, Why::NotAFile(thing)),
+                thing => return self.error(whole, Why::NotAFolder(thing)),
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let Ok(next) = rustix::fs::openat(from, part, flags, Mode::empty()) else { break };
+            at = Some(next);
+        }
+        self.error(whole, errno)
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+}

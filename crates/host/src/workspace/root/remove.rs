@@ -1,0 +1,130 @@
+//! Removing a tree, however deep and whatever is in it, without leaving it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+};
+
+use rustix::{
+    fs::{AtFlags, Dir, Mode, OFlags, fchmod, fstat, openat, renameat, unlinkat},
+    io::Errno,
+};
+
+use super::{Result, Root, write};
+
+/// Folders that are open at once. What is deeper is moved up first.
+const OPEN: usize = 32;
+/// How often a folder that someone else fills is emptied.
+const ROUNDS: u32 = 16;
+/// How the names of folders that were moved up begin.
+const MOVED: &str = ".skein-removing-";
+
+impl Root {
+    /// Removes a file, a link or a folder with all that is in it. Whether there was one.
+    pub fn remove(&self, name: impl AsRef<Path>) -> Result<bool> {
+        let name = name.as_ref();
+        let parsed = self.parse(name)?;
+        let Some((parent, leaf)) = parsed.split() else {
+            return Err(self.error(name, super::Why::NotAFile(super::Thing::Folder)));
+        };
+        let folder = match self.folder_at(&parent) {
+            Err(error) if error.is_missing() => return Ok(false),
+            folder => folder?,
+        };
+        let removed = match unlinkat(&folder, leaf, AtFlags::empty()) {
+            // What a folder answers depends on the file system.
+            Err(Errno::ISDIR | Errno::PERM) => remove_folder(folder.as_fd(), leaf),
+            other => other,
+        };
+        match removed {
+            Ok(()) => folder.sync().map(|()| true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.error(name, errno)),
+        }
+    }
+
+    /// Removes what writers that died left unfinished in this folder. Only when nobody else writes in it.
+    pub fn remove_pending(&self) -> Result<()> {
+        let here = Path::new(".");
+        for entry in Dir::read_from(self).map_err(|errno| self.error(here, errno))? {
+            let entry = entry.map_err(|errno| self.error(here, errno))?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if write::is_pending(name) {
+                self.remove(name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remove_folder(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
+    let mut moved = 0u64;
+    let mut rounds = 0;
+    loop {
+        let before = moved;
+        empty(open_folder(parent, name)?, &mut moved)?;
+        match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            // What was moved up is emptied next; each time it is less deep.
+            Err(Errno::NOTEMPTY | Errno::EXIST) if moved > before || rounds < ROUNDS => {
+                rounds += u32::from(moved == before);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Opens a folder so that what is in it can be removed, even if its owner may not write in it.
+fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = openat(parent, name, flags, Mode::empty())?;
+    if fstat(&folder)?.st_mode & 0o700 != 0o700 {
+        fchmod(&folder, Mode::RWXU)?;
+    }
+    Dir::new(folder)
+}
+
+/// Removes what is in a folder and, where it is too deep to go on, moves it up into that folder.
+fn empty(top: Dir, moved: &mut u64) -> rustix::io::Result<()> {
+    let mut open: Vec<(OsString, Dir)> = vec![(OsString::new(), top)];
+    while let Some((_, dir)) = open.last_mut() {
+        let Some(entry) = dir.read() else {
+            let Some((name, done)) = open.pop() else { return Ok(()) };
+            drop(done);
+            if let Some((_, parent)) = open.last() {
+                remove_emptied(parent.fd()?, &name)?;
+            }
+            continue;
+        };
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+        if name == "." || name == ".." {
+            continue;
+        }
+        match unlinkat(dir.fd()?, &name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => continue,
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(errno) => return Err(errno),
+        }
+        if open.len() < OPEN {
+            let inner = open_folder(open[open.len() - 1].1.fd()?, &name)?;
+            open.push((name, inner));
+        } else {
+            *moved += 1;
+            let up = format!("{MOVED}{moved}");
+            renameat(open[open.len() - 1].1.fd()?, &name, open[0].1.fd()?, &up)?;
+        }
+    }
+    Ok(())
+}
+
+/// A folder that is being filled meanwhile is left for the next round.
+fn remove_emptied(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<()> {
+    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}

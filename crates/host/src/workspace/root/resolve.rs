@@ -1,0 +1,81 @@
+//! From a folder and a name to a descriptor that is beneath the folder, whoever changes the tree meanwhile.
+//!
+//! The kernel does it in one call where it can (`openat2`). Where it cannot, each part is opened from the one before
+//! it and no link is followed at all, which is stricter.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::OnceLock,
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
+    io::{Errno, Result},
+};
+
+use super::name::Name;
+
+/// How often a name is resolved again because a folder on the way was moved meanwhile.
+const AGAIN: u32 = 100;
+
+/// What happens at a link before the last part of a name. The last is never followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Links {
+    /// Followed as long as they stay beneath.
+    Beneath,
+    Refused,
+}
+
+/// Who resolves names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Kernel,
+    Walk,
+}
+
+impl Way {
+    /// What this kernel can do. A sandbox may forbid the call, which is answered in more than one way.
+    pub fn here() -> Way {
+        static WAY: OnceLock<Way> = OnceLock::new();
+        *WAY.get_or_init(|| {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            match openat2(CWD, ".", flags, Mode::empty(), ResolveFlags::BENEATH) {
+                Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => Way::Walk,
+                _ => Way::Kernel,
+            }
+        })
+    }
+
+    pub fn open(self, root: BorrowedFd<'_>, name: &Name, flags: OFlags, links: Links) -> Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match self {
+            Way::Kernel => by_kernel(root, name, flags, links),
+            Way::Walk => by_walking(root, name, flags),
+        }
+    }
+}
+
+fn by_kernel(root: BorrowedFd<'_>, name: &Name, flags: OFlags, links: Links) -> Result<OwnedFd> {
+    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    resolve.set(ResolveFlags::NO_SYMLINKS, links == Links::Refused);
+    for _ in 0..AGAIN {
+        match openat2(root, name.text(), flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            opened => return opened,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+fn by_walking(root: BorrowedFd<'_>, name: &Name, flags: OFlags) -> Result<OwnedFd> {
+    let Some((leaf, folders)) = name.parts().split_last() else {
+        return openat(root, ".", flags, Mode::empty());
+    };
+    let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at: Option<OwnedFd> = None;
+    for part in folders {
+        let from = at.as_ref().map_or(root, AsFd::as_fd);
+        at = Some(openat(from, part, step, Mode::empty())?);
+    }
+    openat(at.as_ref().map_or(root, AsFd::as_fd), leaf, flags, Mode::empty())
+}

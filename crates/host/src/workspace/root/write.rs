@@ -1,0 +1,158 @@
+//! Creating and replacing: whole files or none, and no part of a name is a link.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, Write},
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, unlinkat},
+    io::Errno,
+};
+
+use super::{Name, Result, Root, Thing, Why};
+
+/// How the names of files that are not complete begin. What a crash left can be found by it.
+const PENDING: &str = ".skein-pending-";
+
+/// A file that is written beside the place it is for, and put there when it is complete. Gone if it never is.
+#[derive(Debug)]
+pub struct Pending {
+    folder: Root,
+    temporary: OsString,
+    leaf: OsString,
+    file: File,
+    placed: bool,
+}
+
+impl Pending {
+    /// Puts the file in its place, over what was there. It lasts when this returns.
+    pub fn place(self) -> Result<()> {
+        let folder = self.folder.clone();
+        self.file.sync_all().map_err(|error| folder.error(Path::new(&self.leaf), error))?;
+        self.place_unsynced()?;
+        folder.sync()
+    }
+
+    /// The same for one of many, or for one that can be put there again: it is whole, but may not last.
+    pub fn place_unsynced(mut self) -> Result<()> {
+        renameat(&self.folder, &self.temporary, &self.folder, &self.leaf)
+            .map_err(|errno| self.folder.error(Path::new(&self.leaf), errno))?;
+        self.placed = true;
+        Ok(())
+    }
+}
+
+impl Write for Pending {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.placed {
+            // Nobody can be told; it is found again by its name.
+            let _ = unlinkat(&self.folder, &self.temporary, AtFlags::empty());
+        }
+    }
+}
+
+impl Root {
+    /// A new file for a place in a folder that is there. A link at that place is refused and not replaced.
+    pub fn create(&self, name: impl AsRef<Path>, executable: bool) -> Result<Pending> {
+        let name = name.as_ref();
+        let parsed = self.parse(name)?;
+        let Some((parent, leaf)) = parsed.split() else {
+            return Err(self.error(name, Why::NotAFile(Thing::Folder)));
+        };
+        let folder = self.folder_at(&parent)?;
+        match statat(&folder, leaf, AtFlags::SYMLINK_NOFOLLOW).map(|stat| Thing::of(stat.st_mode)) {
+            Ok(Thing::File) | Err(Errno::NOENT) => {}
+            Ok(Thing::Link) => return Err(self.error(name, Why::Link(super::error::shown(name)))),
+            Ok(thing) => return Err(self.error(name, Why::NotAFile(thing))),
+            Err(errno) => return Err(self.error(name, errno)),
+        }
+        let mode = Mode::from_raw_mode(if executable { 0o755 } else { 0o644 });
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let temporary = pending_name();
+        let file = openat(&folder, &temporary, flags, mode).map_err(|errno| self.error(name, errno))?;
+        Ok(Pending { folder, temporary, leaf: leaf.to_owned(), file: File::from(file), placed: false })
+    }
+
+    /// A whole file, new or in place of the one that was there.
+    pub fn replace(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+        let name = name.as_ref();
+        let mut file = self.create(name, false)?;
+        file.write_all(bytes).map_err(|error| self.error(name, error))?;
+        file.place()
+    }
+
+    /// A folder and those around it, where they are not there yet. Only the owner may enter a private one.
+    pub fn make_folders(&self, name: impl AsRef<Path>, private: bool) -> Result<Root> {
+        self.make(name.as_ref(), private, true)
+    }
+
+    /// The same for those of many, or for some that can be made again: they may not last.
+    pub fn make_folders_unsynced(&self, name: impl AsRef<Path>, private: bool) -> Result<Root> {
+        self.make(name.as_ref(), private, false)
+    }
+
+    fn make(&self, name: &Path, private: bool, sync: bool) -> Result<Root> {
+        let parsed = self.parse(name)?;
+        let mode = Mode::from_raw_mode(if private { 0o700 } else { 0o755 });
+        let mut at = self.clone();
+        for part in parsed.parts() {
+            match mkdirat(&at, part, mode) {
+                Ok(()) if sync => at.sync()?,
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(self.error(name, errno)),
+            }
+            at = at.folder_at(&Name::parse(&at.path, Path::new(part))?)?;
+        }
+        Ok(at)
+    }
+
+    /// Moves something to a place where nothing is, in this folder.
+    pub fn move_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let (parsed_from, parsed_to) = (self.parse(from)?, self.parse(to)?);
+        let (Some((from_parent, from_leaf)), Some((to_parent, to_leaf))) =
+            (parsed_from.split(), parsed_to.split())
+        else {
+            return Err(self.error(to, Why::Exists));
+        };
+        let (old, new) = (self.folder_at(&from_parent)?, self.folder_at(&to_parent)?);
+        renameat_with(&old, from_leaf, &new, to_leaf, RenameFlags::NOREPLACE)
+            .map_err(|errno| self.error(to, errno))?;
+        new.sync()?;
+        old.sync()
+    }
+}
+
+/// Whether a file was left by someone who did not complete it.
+pub(super) fn is_pending(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with(PENDING))
+}
+
+/// No two of one machine are equal.
+fn pending_name() -> OsString {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let process = rustix::process::getpid().as_raw_nonzero();
+    let (n, boot) = (NEXT.fetch_add(1, Ordering::Relaxed), boot_nanos());
+    OsString::from(format!("{PENDING}{process}-{boot}-{n}"))
+}
+
+/// Tells apart processes of one number.
+fn boot_nanos() -> u64 {
+    use rustix::time::{ClockId, clock_gettime};
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}

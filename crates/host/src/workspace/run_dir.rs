@@ -1,0 +1,248 @@
+//! Where the files of a run are: `runs/<run>/…` in the state folder.
+//!
+//! Owns the layout. Every path is made of ids, which are safe by construction; no other text is ever joined to one.
+//! Refuses to know what the files hold.
+//!
+//! ```text
+//! runs/<run>/
+//!   attempts/<attempt>/   stdout.log stderr.log inputs.json observation.json
+//!     back/               output error decision: what the worker may write
+//!   artifacts/<attempt>/  what an attempt gave, complete or not there
+//!   hooks/<number>/       log: what a hook printed
+//!   files/                what the workflow took from its workspace and gives back to it
+//!   context/              for a run whose workflow names no context folder
+//!   pending/              what is not complete
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use skein_core::{engine::AttemptId, ids::RunId};
+
+use super::{Root, root::PathError};
+
+const RUNS: &str = "runs";
+const ATTEMPTS: &str = "attempts";
+const ARTIFACTS: &str = "artifacts";
+const CONTEXT: &str = "context";
+const FILES: &str = "files";
+const HOOKS: &str = "hooks";
+const PENDING: &str = "pending";
+
+/// The folder of a run.
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    root: Root,
+}
+
+/// The files of one attempt.
+#[derive(Debug, Clone)]
+pub struct AttemptDir {
+    root: Root,
+}
+
+impl RunDir {
+    /// The folder of a run in the state folder, made where it is not there yet. Only its owner may enter it.
+    pub fn create(state: &Root, run: &RunId) -> Result<RunDir, PathError> {
+        let root = state.make_folders(name(run), true)?;
+        for folder in [ATTEMPTS, ARTIFACTS, PENDING] {
+            root.make_folders(folder, true)?;
+        }
+        Ok(RunDir { root })
+    }
+
+    /// The folder of a run that has one.
+    pub fn open(state: &Root, run: &RunId) -> Result<RunDir, PathError> {
+        Ok(RunDir { root: state.folder(name(run))? })
+    }
+
+    /// Removes all files of a run. Whether there were any.
+    pub fn remove(state: &Root, run: &RunId) -> Result<bool, PathError> {
+        state.remove(name(run))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// The folder of an attempt, made where it is not there yet.
+    pub fn attempt(&self, attempt: AttemptId) -> Result<AttemptDir, PathError> {
+        let root = self.root.make_folders(below(ATTEMPTS, attempt), true)?;
+        root.make_folders(AttemptDir::BACK, true)?;
+        Ok(AttemptDir { root })
+    }
+
+    /// The folder of an attempt that has one.
+    pub fn find_attempt(&self, attempt: AttemptId) -> Result<Option<AttemptDir>, PathError> {
+        found(self.root.folder(below(ATTEMPTS, attempt))).map(|root| root.map(|root| AttemptDir { root }))
+    }
+
+    /// What an attempt gave. None: nothing was kept of it, or not completely.
+    pub(super) fn find_artifacts(&self, attempt: AttemptId) -> Result<Option<Root>, PathError> {
+        found(self.root.folder(below(ARTIFACTS, attempt)))
+    }
+
+    /// The attempts of which something is kept.
+    pub(super) fn kept(&self) -> Result<Vec<AttemptId>, PathError> {
+        let folder = self.root.folder(ARTIFACTS)?;
+        let names = folder.entries(usize::MAX)?;
+        Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
+    }
+
+    /// Forgets what an attempt gave: a later one has given it again.
+    pub fn remove_artifacts(&self, attempt: AttemptId) -> Result<bool, PathError> {
+        self.root.remove(below(ARTIFACTS, attempt))
+    }
+
+    /// An empty folder in which what an attempt gave is put together.
+    pub(super) fn begin_artifacts(&self, attempt: AttemptId) -> Result<Root, PathError> {
+        self.root.remove(below(PENDING, attempt))?;
+        self.root.make_folders(below(PENDING, attempt), true)
+    }
+
+    /// It is complete: from now on it is what the attempt gave.
+    pub(super) fn end_artifacts(&self, attempt: AttemptId) -> Result<(), PathError> {
+        self.root.move_new(below(PENDING, attempt), below(ARTIFACTS, attempt))
+    }
+
+    pub(super) fn drop_artifacts(&self, attempt: AttemptId) -> Result<bool, PathError> {
+        self.root.remove(below(PENDING, attempt))
+    }
+
+    /// The scratch folder of the workflow's files. None: there is none, or none any more.
+    pub fn files(&self) -> Result<Option<Root>, PathError> {
+        found(self.root.folder(FILES))
+    }
+
+    pub(super) fn fresh_files(&self) -> Result<Root, PathError> {
+        self.remove_files()?;
+        self.root.make_folders(FILES, true)
+    }
+
+    /// Removes the scratch folder, once what was to be given back is.
+    pub fn remove_files(&self) -> Result<bool, PathError> {
+        self.root.remove(FILES)
+    }
+
+    /// The folder of a hook, made where it is not there yet.
+    pub fn hook(&self, number: u32) -> Result<Root, PathError> {
+        self.root.make_folders(Path::new(HOOKS).join(number.to_string()), true)
+    }
+
+    /// The context folder of a run whose workflow names none.
+    pub fn context(&self) -> Result<Root, PathError> {
+        self.root.make_folders(CONTEXT, true)
+    }
+}
+
+impl AttemptDir {
+    const BACK: &str = "back";
+    const OBSERVATION: &str = "observation.json";
+
+    /// To read and replace files of it by name.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    pub fn stdout(&self) -> PathBuf {
+        self.root.path().join("stdout.log")
+    }
+
+    pub fn stderr(&self) -> PathBuf {
+        self.root.path().join("stderr.log")
+    }
+
+    /// `SKEIN_INPUTS`.
+    pub fn inputs(&self) -> PathBuf {
+        self.root.path().join("inputs.json")
+    }
+
+    /// The one folder of ours in which the worker may write. What it made of it is read through this.
+    pub fn back(&self) -> Result<Root, PathError> {
+        self.root.folder(Self::BACK)
+    }
+
+    /// `SKEIN_OUTPUT`.
+    pub fn output(&self) -> PathBuf {
+        self.root.path().join(Self::BACK).join("output")
+    }
+
+    /// `SKEIN_ERROR`.
+    pub fn error(&self) -> PathBuf {
+        self.root.path().join(Self::BACK).join("error")
+    }
+
+    /// Where a checker writes its decision when its source names no file.
+    pub fn decision(&self) -> PathBuf {
+        self.root.path().join(Self::BACK).join("decision")
+    }
+
+    pub(super) fn read_observation(&self, max: u64) -> Result<Option<Vec<u8>>, PathError> {
+        found(self.root.read(Self::OBSERVATION, max))
+    }
+
+    pub(super) fn write_observation(&self, bytes: &[u8]) -> Result<(), PathError> {
+        self.root.replace(Self::OBSERVATION, bytes)
+    }
+}
+
+fn name(run: &RunId) -> PathBuf {
+    Path::new(RUNS).join(run.as_str())
+}
+
+fn below(folder: &str, attempt: AttemptId) -> PathBuf {
+    Path::new(folder).join(attempt.to_string())
+}
+
+pub(super) fn found<T>(result: Result<T, PathError>) -> Result<Option<T>, PathError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_run_has_a_folder_of_its_own_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = Root::open(dir.path()).unwrap();
+        let (one, two) = (RunId::new("one").unwrap(), RunId::new("two").unwrap());
+        assert!(RunDir::open(&state, &one).unwrap_err().is_missing());
+        let run = RunDir::create(&state, &one).unwrap();
+        RunDir::create(&state, &two).unwrap();
+        let attempt: AttemptId = "0.3.1.2.check.1".parse().unwrap();
+        assert!(run.find_attempt(attempt).unwrap().is_none());
+        let files = run.attempt(attempt).unwrap();
+        assert_eq!(files.output(), dir.path().join("runs/one/attempts/0.3.1.2.check.1/back/output"));
+        fs::write(files.output(), "a=1").unwrap();
+        assert_eq!(files.back().unwrap().read("output", 10).unwrap(), b"a=1");
+        // Again, as after a crash.
+        RunDir::create(&state, &one).unwrap().attempt(attempt).unwrap();
+        assert!(run.find_attempt(attempt).unwrap().is_some());
+        for folder in ["runs", "runs/one", "runs/one/attempts", "runs/one/attempts/0.3.1.2.check.1"] {
+            let mode = fs::metadata(dir.path().join(folder)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{folder}");
+        }
+        assert!(RunDir::remove(&state, &one).unwrap());
+        assert!(!RunDir::remove(&state, &one).unwrap());
+        let left: Vec<_> =
+            fs::read_dir(dir.path().join("runs")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["two"]);
+    }
+
+    /// A run's id can be any name; none of them is a place.
+    #[test]
+    fn removing_a_run_cannot_remove_anything_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = Root::open(dir.path()).unwrap();
+        assert!(RunId::new("..").is_err() && RunId::new("a/b").is_err());
+        std::os::unix::fs::symlink("/etc", dir.path().join("runs")).unwrap();
+        let run = RunId::new("passwd").unwrap();
+        assert!(RunDir::remove(&state, &run).unwrap_err().to_string().contains("`runs` is a symbolic link"));
+    }
+}

@@ -1,0 +1,200 @@
+//! Cancel and failure at every point of every reference run (F1, F3), with real processes.
+//!
+//! Something said to a run is decided between two of its rows, so every row is a point; a failure is one of an attempt,
+//! so every attempt is a point.
+
+use std::{
+    fmt, fs,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use skein_core::{
+    engine::{
+        Assignment, AttemptEnd, AttemptId, Cost, Event, InstanceIx, Outcome, Publication, Report, Role,
+        StepAt,
+    },
+    ids::RunId,
+    ir::{ErrorClass, RunStatus, StepStatus},
+};
+use skein_host::{
+    crew::Crew,
+    hands::{Finish, Hands, Published, Running},
+    store::{Memory, Store},
+};
+
+use super::{
+    life::{Lived, Place, live, nothing_is_left},
+    reference, sound,
+    stage::{events, id, view},
+};
+
+const UNDONE: RunStatus = RunStatus::Undone;
+
+/// Hands that fail one attempt instead of doing it.
+struct FailsOne {
+    crew: Crew,
+    /// How many starts are left until then; never, once it is past 0.
+    left: usize,
+    failed: Arc<Mutex<Option<Failed>>>,
+}
+
+/// Which attempt it was.
+#[derive(Debug, Clone)]
+struct Failed {
+    step: String,
+    role: Role,
+}
+
+impl fmt::Debug for FailsOne {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.crew.fmt(f)
+    }
+}
+
+impl Hands for FailsOne {
+    fn start(&mut self, running: Running<'_>, attempt: AttemptId, task: &Assignment, finish: Finish) {
+        let at = self.left;
+        self.left = at.wrapping_sub(1);
+        if at != 0 {
+            return self.crew.start(running, attempt, task, finish);
+        }
+        let step = running.names.step(attempt.at);
+        *self.failed.lock().unwrap() = Some(Failed { step, role: attempt.role });
+        let end = AttemptEnd::Failed {
+            class: ErrorClass::NonRetryable,
+            code: None,
+            message: "it was to fail".into(),
+            retry_at: None,
+        };
+        finish.tell(Report { end, cost: Cost::default() });
+    }
+
+    fn stop(&mut self, run: &RunId, attempt: AttemptId) {
+        self.crew.stop(run, attempt);
+    }
+
+    fn publish(&mut self, running: Running<'_>, item: Publication, published: Published) {
+        self.crew.publish(running, item, published);
+    }
+
+    fn clear(&mut self, runs: &[RunId]) {
+        self.crew.clear(runs);
+    }
+
+    fn forget(&mut self, run: &RunId) {
+        self.crew.forget(run);
+    }
+}
+
+/// A run of its own, and what is left of it.
+struct Cut {
+    dir: tempfile::TempDir,
+    store: Arc<dyn Store>,
+    lived: Lived,
+    failed: Option<Failed>,
+}
+
+/// A reference run that is cancelled after a row, or of which an attempt fails.
+fn cut(name: &str, cancel_after: Option<usize>, fails: Option<usize>) -> Cut {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::of(dir.path());
+    fs::create_dir(&place.state).unwrap();
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let failed = Arc::default();
+    let hands =
+        FailsOne { crew: place.crew(), left: fails.unwrap_or(usize::MAX), failed: Arc::clone(&failed) };
+    let lived = live(&place, &store, Box::new(hands), &[name], cancel_after);
+    nothing_is_left(&place);
+    sound::check(&*store, &place, &id(name));
+    let failed = failed.lock().unwrap().clone();
+    let cut = Cut { dir, store, lived, failed };
+    cut.is_at_rest(name);
+    cut
+}
+
+impl Cut {
+    fn status(&self, name: &str) -> RunStatus {
+        view(&*self.store, &id(name)).status
+    }
+
+    /// Nothing of it is under way, and what it kept is kept.
+    fn is_at_rest(&self, name: &str) {
+        let moving = [StepStatus::Ready, StepStatus::Running, StepStatus::Checking, StepStatus::Waiting];
+        for step in view(&*self.store, &id(name)).steps {
+            assert!(!moving.contains(&step.status), "{name}: {step:?}");
+        }
+        let made = StepAt(InstanceIx::ROOT, 0);
+        let kept = |event: &Event| matches!(event, Event::StepEnded { at, outcome: Outcome::Succeeded, .. } if *at == made);
+        if name == "hands-on" && events(&*self.store, name).iter().any(kept) {
+            let runs = self.dir.path().join("state/runs/hands-on/artifacts");
+            assert!(holds(&runs, "some words\n"), "the artifact is gone");
+        }
+    }
+}
+
+/// Whether a file in a folder, at any depth, has these contents.
+fn holds(dir: &Path, text: &str) -> bool {
+    fs::read_dir(dir).unwrap().flatten().any(|entry| match entry.file_type().unwrap().is_dir() {
+        true => holds(&entry.path(), text),
+        false => fs::read_to_string(entry.path()).is_ok_and(|found| found == text),
+    })
+}
+
+#[test]
+fn a_cancel_at_any_row_ends_a_run_and_all_that_it_started() {
+    let cancelled = reference::with_each(|name| {
+        let whole = cut(name, None, None);
+        let (usual, mut accepted) = (whole.status(name), 0);
+        for row in 1..=whole.lived.rows {
+            let cut = cut(name, Some(row), None);
+            let status = cut.status(name);
+            match &cut.lived.cancel {
+                Some(Ok(())) => {
+                    accepted += 1;
+                    // What is being undone already is undone to its end.
+                    let ends = status == RunStatus::Cancelled || (status, usual) == (UNDONE, UNDONE);
+                    assert!(ends, "{name}, cancelled after row {row}: {status:?}");
+                }
+                // It was over, or being undone, when the cancel came.
+                Some(Err(_)) | None => assert_eq!(status, usual, "{name}, cancelled after row {row}"),
+            }
+        }
+        accepted
+    });
+    assert!(cancelled >= 50, "{cancelled}");
+}
+
+/// How a run ends of which this attempt failed for good.
+fn ends_of_failure(name: &str, Failed { step, role }: &Failed) -> Vec<RunStatus> {
+    match (name, step.as_str(), role) {
+        (_, _, Role::Undo) => vec![RunStatus::UndoFailed],
+        // Nothing depends on a summary, and on this step nothing but what can do without.
+        (_, _, Role::Summary) | ("goes-on", "a", _) => vec![RunStatus::Succeeded],
+        ("undo" | "undo-again", "c", _) => vec![UNDONE],
+        // Who cancels it may be faster.
+        (_, "long", _) => vec![RunStatus::Failed, RunStatus::Cancelled],
+        _ => vec![RunStatus::Failed],
+    }
+}
+
+#[test]
+fn a_failure_of_any_attempt_ends_a_run_as_it_says() {
+    let failures = reference::with_each(|name| {
+        let whole = cut(name, None, None);
+        let starts = |cut: &Cut| {
+            let events = events(&*cut.store, name);
+            events.iter().filter(|event| matches!(event, Event::AttemptStarted { .. })).count()
+        };
+        let count = starts(&whole);
+        for nth in 0..count {
+            let cut = cut(name, None, Some(nth));
+            let failed = cut.failed.as_ref().expect("an attempt failed");
+            let expected = ends_of_failure(name, failed);
+            let status = cut.status(name);
+            assert!(expected.contains(&status), "{name}: {failed:?}, and it is {status:?}");
+        }
+        count
+    });
+    assert!(failures >= 60, "{failures}");
+}

@@ -1,0 +1,65 @@
+//! Journals of earlier versions are read to the view that those versions showed. See `tests/golden/README.md`.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use skein_core::engine::{Batch, VERSION};
+use skein_host::store::{Sqlite, Store};
+
+use super::{
+    kill::life,
+    life::Place,
+    stage::{id, replayed, rows},
+};
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn folders(of: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(of).unwrap().map(|entry| entry.unwrap().path());
+    let mut folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+fn shown(frozen: &str, rows: &[Batch]) -> String {
+    serde_json::to_string_pretty(&replayed(frozen, rows)).unwrap() + "\n"
+}
+
+#[test]
+fn every_golden_journal_is_read_to_its_view() {
+    let mut read = 0;
+    for folder in folders(&golden()).iter().flat_map(|version| folders(version)) {
+        let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+        let parse =
+            |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+        let rows: Vec<Batch> = text("journal.jsonl").lines().map(parse).collect();
+        assert_eq!(shown(&text("plan.json"), &rows), text("view.json"), "{folder:?}");
+        read += 1;
+    }
+    assert!(read >= 6, "{read} journals were found");
+}
+
+/// Not a test, but how a journal is added.
+#[test]
+#[ignore = "adds a golden journal"]
+fn add() {
+    let name = env::var("SKEIN_GOLDEN").expect("SKEIN_GOLDEN names a reference run");
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(life(dir.path(), &[&name], "after 2"), None, "it was to be killed");
+    life(dir.path(), &[&name], "").expect("nobody killed it");
+    let store = Sqlite::open(Place::of(dir.path()).state).unwrap();
+    let rows = rows(&store, &id(&name));
+    let definition = store.run(&id(&name)).unwrap().unwrap().definition;
+    let frozen = String::from_utf8(store.definition(definition).unwrap()).unwrap();
+    let folder = golden().join(format!("v{VERSION}")).join(&name);
+    fs::create_dir_all(folder.parent().unwrap()).unwrap();
+    fs::create_dir(&folder).expect("a golden journal is never changed");
+    let lines: String = rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n").collect();
+    fs::write(folder.join("view.json"), shown(&frozen, &rows)).unwrap();
+    fs::write(folder.join("plan.json"), frozen).unwrap();
+    fs::write(folder.join("journal.jsonl"), lines).unwrap();
+}

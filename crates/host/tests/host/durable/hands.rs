@@ -1,0 +1,183 @@
+//! Hands that do nothing but what a test says, in this process.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, mpsc},
+};
+
+use serde_json::json;
+use skein_core::{
+    engine::{Assignment, AttemptEnd, AttemptId, Cost, Publication, Report},
+    ids::RunId,
+    ir::ErrorClass,
+};
+use skein_host::hands::{Finish, Hands, Published, Running};
+
+use super::stage::LONG;
+
+/// What becomes of an attempt.
+pub enum Does {
+    Ends(AttemptEnd),
+    /// Nothing, until the test ends it or it is stopped.
+    Waits,
+    /// Nobody ever says.
+    IsDropped,
+}
+
+/// What was asked of the hands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    Start { run: RunId, step: String, attempt: AttemptId },
+    Stop { run: RunId, attempt: AttemptId },
+    Forget { run: RunId },
+}
+
+type Script = Box<dyn Fn(&RunId, &str, AttemptId) -> Does + Send + Sync>;
+
+/// The test's side of the hands.
+pub struct Control {
+    shared: Arc<Shared>,
+    asked: mpsc::Receiver<Asked>,
+}
+
+struct Shared {
+    script: Script,
+    work: Mutex<Work>,
+    /// None once the hands are gone.
+    tell: Mutex<Option<mpsc::Sender<Asked>>>,
+}
+
+#[derive(Default)]
+struct Work {
+    now: BTreeMap<(RunId, AttemptId), Finish>,
+    most: usize,
+}
+
+pub struct Scripted(Arc<Shared>);
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scripted")
+    }
+}
+
+pub fn scripted(
+    script: impl Fn(&RunId, &str, AttemptId) -> Does + Send + Sync + 'static,
+) -> (Scripted, Control) {
+    let (tell, asked) = mpsc::channel();
+    let shared =
+        Arc::new(Shared { script: Box::new(script), work: Mutex::default(), tell: Mutex::new(Some(tell)) });
+    (Scripted(Arc::clone(&shared)), Control { shared, asked })
+}
+
+pub fn good() -> AttemptEnd {
+    AttemptEnd::Succeeded { output: Arc::new(json!({"n": 1})) }
+}
+
+pub fn bad() -> AttemptEnd {
+    AttemptEnd::Failed { class: ErrorClass::Transient, code: None, message: "no".into(), retry_at: None }
+}
+
+/// For hands that do everything well and at once.
+pub fn all_good(_: &RunId, _: &str, _: AttemptId) -> Does {
+    Does::Ends(good())
+}
+
+fn tell(finish: Finish, end: AttemptEnd) {
+    finish.tell(Report { end, cost: Cost::default() });
+}
+
+impl Shared {
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap()
+    }
+
+    fn say(&self, asked: Asked) {
+        if let Some(tell) = &*self.tell.lock().unwrap() {
+            let _ = tell.send(asked);
+        }
+    }
+}
+
+impl Control {
+    /// What is asked next.
+    pub fn next(&self) -> Asked {
+        self.asked.recv_timeout(LONG).expect("something is asked of the hands")
+    }
+
+    /// The next start, whatever else is asked before it.
+    pub fn started(&self) -> (RunId, String, AttemptId) {
+        loop {
+            if let Asked::Start { run, step, attempt } = self.next() {
+                return (run, step, attempt);
+            }
+        }
+    }
+
+    /// All that was asked and not looked at.
+    pub fn rest(&self) -> Vec<Asked> {
+        self.asked.try_iter().collect()
+    }
+
+    pub fn end(&self, run: &RunId, attempt: AttemptId, end: AttemptEnd) {
+        let finish = self.shared.work().now.remove(&(run.clone(), attempt)).expect("it is at work");
+        tell(finish, end);
+    }
+
+    /// How many attempts were at work at most.
+    pub fn most(&self) -> usize {
+        self.shared.work().most
+    }
+
+    /// Waits until the hands have been let go of.
+    pub fn are_gone(&self) {
+        loop {
+            match self.asked.recv_timeout(LONG) {
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("the hands are still there"),
+            }
+        }
+    }
+}
+
+impl Hands for Scripted {
+    fn start(&mut self, running: Running<'_>, attempt: AttemptId, _: &Assignment, finish: Finish) {
+        let (run, step) = (running.run.clone(), running.names.step(attempt.at));
+        let does = (self.0.script)(&run, &step, attempt);
+        let mut work = self.0.work();
+        work.now.insert((run.clone(), attempt), finish);
+        work.most = work.most.max(work.now.len());
+        match does {
+            Does::Ends(end) => tell(work.now.remove(&(run.clone(), attempt)).unwrap(), end),
+            Does::Waits => {}
+            Does::IsDropped => drop(work.now.remove(&(run.clone(), attempt))),
+        }
+        drop(work);
+        self.0.say(Asked::Start { run, step, attempt });
+    }
+
+    fn stop(&mut self, run: &RunId, attempt: AttemptId) {
+        self.0.say(Asked::Stop { run: run.clone(), attempt });
+        if let Some(finish) = self.0.work().now.remove(&(run.clone(), attempt)) {
+            tell(finish, AttemptEnd::Stopped);
+        }
+    }
+
+    fn publish(&mut self, _: Running<'_>, _: Publication, published: Published) {
+        published.tell(None);
+    }
+
+    fn clear(&mut self, _: &[RunId]) {}
+
+    fn forget(&mut self, run: &RunId) {
+        self.0.say(Asked::Forget { run: run.clone() });
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        self.0.tell.lock().unwrap().take();
+    }
+}

@@ -1,0 +1,203 @@
+//! `kill -9` before and after every append of every reference run (A1), and at any moment (A2).
+//!
+//! The host is this test binary once more, with its failpoint in the environment. Many more kills at random moments, with
+//! a seed of one's own if one is to be had again:
+//!
+//! ```text
+//! SKEIN_SEED=7 cargo test -p skein-host --test host -- --ignored --nocapture many_kills
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    env,
+    io::{BufRead, BufReader},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::process::{Signal, getpid, kill_process};
+use skein_core::{engine::Event, ir::ErrorClass};
+use skein_host::store::{Failing, Hook, Sqlite, Store};
+
+use super::{
+    life::{Place, live, nothing_is_left},
+    reference,
+    sound::{self, Outcome, outcome},
+    stage::{events, id},
+};
+
+const DIR: &str = "SKEIN_TEST_LIFE";
+const RUNS: &str = "SKEIN_TEST_RUNS";
+/// `before 3`: at which append the host kills itself.
+const KILL: &str = "SKEIN_TEST_KILL";
+
+/// Not a test, but where another host begins.
+#[test]
+fn child() {
+    let Some(dir) = env::var_os(DIR).map(PathBuf::from) else { return };
+    let (runs, kill) = (env::var(RUNS).unwrap(), env::var(KILL).unwrap_or_default());
+    let names: Vec<&str> = runs.split(' ').collect();
+    let place = Place::of(&dir);
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&place.state).unwrap());
+    let hook = |when: &str| -> Hook {
+        let at: Option<u64> = kill.strip_prefix(when).map(|at| at.trim().parse().unwrap());
+        Arc::new(move |n| {
+            if Some(n) == at {
+                kill_process(getpid(), Signal::KILL).unwrap();
+                // The signal is on its way, and nothing more may be done.
+                loop {
+                    thread::park();
+                }
+            }
+        })
+    };
+    let store: Arc<dyn Store> = Arc::new(Failing::new(store).before(hook("before")).after(hook("after")));
+    live(&place, &store, Box::new(place.crew()), &names, None);
+    println!("\n@over");
+}
+
+fn host(dir: &Path, runs: &[&str], kill: &str) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "durable::kill::child", "--nocapture", "--test-threads=1"]);
+    command.env(DIR, dir).env(RUNS, runs.join(" ")).env(KILL, kill);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    command
+}
+
+/// One life until all is over; none if it was killed.
+pub fn life(dir: &Path, runs: &[&str], kill: &str) -> Option<()> {
+    let output = host(dir, runs, kill).output().unwrap();
+    if output.status.signal() == Some(9) {
+        return None;
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    let told = || format!("{runs:?}, {kill}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("@over"), "{}", told());
+    Some(())
+}
+
+/// What the runs came to, when all of them are over.
+fn outcomes(dir: &Path, runs: &[&str]) -> BTreeMap<String, Outcome> {
+    let place = Place::of(dir);
+    nothing_is_left(&place);
+    let store = Sqlite::open(&place.state).unwrap();
+    let outcome = |name: &&str| {
+        sound::check(&store, &place, &id(name));
+        ((*name).to_owned(), outcome(&store, &id(name)))
+    };
+    runs.iter().map(outcome).collect()
+}
+
+/// A reference run that is killed once, before or after each of its appends in turn, against one that is not. Gives the
+/// number of kills.
+fn killed_at_each_append(name: &str) -> usize {
+    let dir = tempfile::tempdir().unwrap();
+    life(dir.path(), &[name], "").expect("nobody killed it");
+    let expected = outcomes(dir.path(), &[name]);
+    assert_eq!(expected[name].status, reference::get(name).ends, "{name}");
+    let killed = |when: &str, k: &usize| {
+        let dir = tempfile::tempdir().unwrap();
+        let kill = format!("{when} {k}");
+        let killed = life(dir.path(), &[name], &kill).is_none();
+        if killed {
+            life(dir.path(), &[name], "").expect("nobody killed it");
+        }
+        assert_eq!(outcomes(dir.path(), &[name]), expected, "{name}, killed {kill}");
+        killed
+    };
+    // Until none fires.
+    let count = |when| (1..).take_while(|k| killed(when, k)).count();
+    count("before") + count("after")
+}
+
+#[test]
+fn a_kill_at_any_append_changes_nothing_in_what_comes_of_a_run() {
+    let kills = reference::with_each(killed_at_each_append);
+    println!("{kills} kills");
+    assert!(kills >= 200, "{kills}");
+}
+
+/// Small numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+/// All reference runs in one host, which is killed at random moments until it has been killed so often.
+fn killed_at_random(kills: usize) {
+    let seed = env::var("SKEIN_SEED").ok().and_then(|seed| seed.parse().ok());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let seed = seed.unwrap_or(now.as_nanos() as u64 | 1);
+    println!("SKEIN_SEED={seed}");
+    let mut dice = Dice(seed);
+    let names: Vec<&str> = reference::all().iter().map(|it| it.name).collect();
+    let undisturbed = tempfile::tempdir().unwrap();
+    life(undisturbed.path(), &names, "").expect("nobody killed it");
+    let expected = outcomes(undisturbed.path(), &names);
+    let mut left = kills;
+    while left > 0 {
+        let dir = tempfile::tempdir().unwrap();
+        loop {
+            let time = (left > 0).then(|| Duration::from_millis(dice.roll(400)));
+            if lived(dir.path(), &names, time) {
+                break;
+            }
+            left -= 1;
+        }
+        // Once more, for what nobody would undo any more after so many interruptions.
+        life(dir.path(), &names, "").expect("nobody killed it");
+        for (name, outcome) in outcomes(dir.path(), &names) {
+            // What was not undone before it was to be tried again is not tried again.
+            if name == "again-as-a-whole" && gave_up(dir.path(), &name) {
+                continue;
+            }
+            assert_eq!(outcome, expected[&name], "{name}, SKEIN_SEED={seed}");
+        }
+    }
+}
+
+/// Whether an undo was interrupted so often that it was not tried again by itself.
+fn gave_up(dir: &Path, name: &str) -> bool {
+    let store = Sqlite::open(Place::of(dir).state).unwrap();
+    let interrupted = |event: &Event| matches!(event, Event::UndoFailed { error, .. } if error.class == ErrorClass::Interrupted);
+    events(&store, name).iter().any(interrupted)
+}
+
+/// A life that ends of itself or when its time is up. Whether it ended of itself.
+fn lived(dir: &Path, runs: &[&str], kill_after: Option<Duration>) -> bool {
+    let Some(after) = kill_after else { return life(dir, runs, "").is_some() };
+    let mut child = host(dir, runs, "").spawn().unwrap();
+    // Whatever it says is read, so that it never waits for a reader.
+    let said = BufReader::new(child.stdout.take().unwrap());
+    let complaint = BufReader::new(child.stderr.take().unwrap());
+    let reader = thread::spawn(move || said.lines().map_while(Result::ok).collect::<Vec<_>>());
+    let other = thread::spawn(move || complaint.lines().map_while(Result::ok).collect::<Vec<_>>());
+    thread::sleep(after);
+    let _ = child.kill();
+    let status = child.wait().unwrap();
+    // A worker that outlives its host has no hold on these.
+    let told = (reader.join().unwrap(), other.join().unwrap());
+    assert!(status.signal() == Some(9) || status.success(), "{told:?}");
+    status.success()
+}
+
+#[test]
+fn kills_at_random_moments_lose_and_double_nothing() {
+    killed_at_random(15);
+}
+
+#[test]
+#[ignore = "takes minutes: many kills"]
+fn many_kills_at_random_moments_lose_and_double_nothing() {
+    killed_at_random(200);
+}

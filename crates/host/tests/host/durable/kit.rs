@@ -1,0 +1,190 @@
+//! Workflows in few words, for tests of the host. Their work is done by scripts, or in the process by [`super::hands`].
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, json};
+use skein_core::{
+    expr::{Expr, aip15},
+    ids::{BranchId, SignalName, StepId, WorkflowId},
+    ir::{
+        Arm, Backoff, Binding, Branch, Call, Check, Each, EachErrors, Effect, ErrorClass, Gate, GateTimeout,
+        Growth, Kind, Lane, Loop, LoopTest, Parallel, Retry, Scope, Shape, Step, Target, Undo, Wait,
+        WaitTimeout, Work, Worker, Workflow,
+    },
+    plan::{self, Plan},
+    time::Millis,
+};
+
+pub fn id(text: &str) -> StepId {
+    StepId::new(text).unwrap()
+}
+
+pub fn value(value: Value) -> Expr {
+    aip15::value(&value).unwrap()
+}
+
+pub fn script(text: &str) -> Worker {
+    Worker::Script { text: text.to_owned(), capabilities: Vec::new() }
+}
+
+/// Work that a script does.
+pub fn run(name: &str, text: &str) -> Step {
+    Step::new(id(name), Kind::Work(Box::new(Work::new(script(text)))))
+}
+
+/// Work of which only the name matters.
+pub fn work(name: &str) -> Step {
+    run(name, ":")
+}
+
+pub fn work_of(step: &mut Step) -> &mut Work {
+    match &mut step.kind {
+        Kind::Work(work) => work,
+        _ => panic!("not work"),
+    }
+}
+
+/// Work that is done again until a check is content.
+pub fn checked(mut step: Step, check: &str, iterations: u32) -> Step {
+    work_of(&mut step).check = Some(Box::new(Check {
+        worker: script(check),
+        timeout: None,
+        max_iterations: iterations,
+        incomplete_is_an_end: false,
+        decision_file: None,
+        convergence: None,
+    }));
+    step
+}
+
+pub fn check_of(step: &mut Step) -> &mut Check {
+    work_of(step).check.as_mut().unwrap()
+}
+
+pub fn gate(name: &str) -> Step {
+    let gate = Gate {
+        message: value(json!("go on?")),
+        shows: Vec::new(),
+        approvers: Vec::new(),
+        timeout: None,
+        on_timeout: GateTimeout::Expire,
+        on_approve: None,
+        on_reject: None,
+    };
+    Step::new(id(name), Kind::Gate(gate))
+}
+
+/// Waits for the signal `paid`.
+pub fn wait(name: &str) -> Step {
+    let wait = Wait { on: vec![signal()], timeout: None, on_timeout: WaitTimeout::Expire };
+    Step::new(id(name), Kind::Wait(wait))
+}
+
+pub fn signal() -> SignalName {
+    SignalName::new("paid").unwrap()
+}
+
+pub fn branch(name: &str, when: &str, then: &str, otherwise: &str) -> Step {
+    let arms = vec![Arm { when: aip15::condition(when).unwrap(), next: to(then) }];
+    Step::new(id(name), Kind::Branch(Branch { arms, default: to(otherwise) }))
+}
+
+pub fn parallel(name: &str, lanes: Vec<(&str, Scope)>) -> Step {
+    let lane = |(id, scope): (&str, Scope)| Lane { id: BranchId::new(id).unwrap(), scope: Arc::new(scope) };
+    Step::new(id(name), Kind::Parallel(Parallel { lanes: lanes.into_iter().map(lane).collect() }))
+}
+
+pub fn each(name: &str, over: Value, at_once: u32, scope: Scope) -> Step {
+    let each = Each {
+        over: value(over),
+        parallelism: Some(at_once),
+        errors: EachErrors::default(),
+        scope: Arc::new(scope),
+    };
+    Step::new(id(name), Kind::Each(each))
+}
+
+pub fn repeat(name: &str, condition: &str, max: u32, scope: Scope) -> Step {
+    let condition = aip15::condition(condition).unwrap();
+    Step::new(id(name), Kind::Loop(Loop { condition, test: LoopTest::After, max, scope: Arc::new(scope) }))
+}
+
+pub fn call(name: &str, workflow: &str) -> Step {
+    let call = Call { workflow: workflow.to_owned(), exports: Vec::new() };
+    Step::new(id(name), Kind::Call(call))
+}
+
+pub fn graph(steps: Vec<Step>) -> Scope {
+    Scope::new(Shape::Graph, steps)
+}
+
+pub fn routed(steps: Vec<Step>) -> Scope {
+    Scope::new(Shape::Routed { start: None, cycles: false }, steps)
+}
+
+pub fn to(name: &str) -> Target {
+    if name == "$end" { Target::End } else { Target::Step(id(name)) }
+}
+
+pub fn after(mut step: Step, on: &[&str]) -> Step {
+    step.after = on.iter().map(|on| id(on)).collect();
+    step
+}
+
+pub fn given(mut step: Step, name: &str, from: Value) -> Step {
+    let value = value(from);
+    step.inputs.push(Binding {
+        name: name.to_owned(),
+        value,
+        schema: skein_core::ir::Schema::default(),
+        required: true,
+    });
+    step
+}
+
+/// Tried so many times in all, with a short wait in between.
+pub fn retried(mut step: Step, attempts: u32) -> Step {
+    step.policy.retry = Retry::of(&ErrorClass::CURABLE, attempts, soon());
+    step
+}
+
+pub fn soon() -> Backoff {
+    Backoff { initial: Millis(20), growth: Growth::Constant, max: Millis(20), jitter: false }
+}
+
+/// What takes a step back when the run fails.
+pub fn undone_by(mut step: Step, text: &str) -> Step {
+    step.undo = Some(Box::new(Undo {
+        id: id(&format!("undo-{}", step.id)),
+        work: Work::new(script(text)),
+        inputs: Vec::new(),
+        timeout: None,
+        retry: Retry::of(&ErrorClass::CURABLE, 3, soon()),
+    }));
+    step
+}
+
+/// A failure of the step undoes what was done before it.
+pub fn undoes(mut step: Step) -> Step {
+    step.policy.effects.failed = Effect::UNDO;
+    step.policy.effects.timed_out = Effect::UNDO;
+    step.policy.effects.rejected = Effect::UNDO;
+    step
+}
+
+pub fn workflow(name: &str, scope: Scope) -> Workflow {
+    Workflow::new(WorkflowId::new(name).unwrap(), scope)
+}
+
+pub fn plan(scope: Scope) -> Plan {
+    plan_of(workflow("flow", scope), &[])
+}
+
+pub fn plan_of(root: Workflow, called: &[Workflow]) -> Plan {
+    let library: BTreeMap<String, Arc<Workflow>> =
+        called.iter().map(|called| (called.id.to_string(), Arc::new(called.clone()))).collect();
+    let checked = plan::check(Arc::new(root), &library);
+    let errors: Vec<_> = checked.problems.iter().filter(|problem| problem.is_error()).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    checked.definition.unwrap().bind(json!({})).unwrap()
+}

@@ -1,0 +1,226 @@
+//! One life of a host with the reference runs: it begins those that are not there, goes on with those that are, plays
+//! the people who answer, and ends when all are over.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{Actor, Decision, Event, Input, Opening, OpeningKind, Refusal, RunPhase},
+    ids::RunId,
+    ir::RunStatus,
+};
+use skein_host::{
+    crew::{About, Crew},
+    hands::{Hands, Running},
+    host::{Capacity, Host, Told},
+    secret::Secrets,
+    store::{RunRow, Store, Which},
+};
+
+use super::{
+    kit::signal,
+    reference::{self, Reference},
+    stage::{LONG, begin, id},
+};
+
+/// The step at which nobody answers.
+const NEVER: &str = "never";
+
+/// Where a life leaves its traces.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub state: PathBuf,
+    pub work: PathBuf,
+}
+
+impl Place {
+    pub fn of(dir: &Path) -> Place {
+        let place = Place { state: dir.join("state"), work: dir.join("work") };
+        fs::create_dir_all(&place.work).unwrap();
+        place
+    }
+
+    pub fn about(&self) -> Value {
+        let about = About {
+            source: "reference".into(),
+            project: self.work.clone(),
+            workspace: self.work.clone(),
+            roots: Vec::new(),
+            user: "ada".into(),
+            agents: Default::default(),
+            tools: Default::default(),
+            secrets: Default::default(),
+            pass_env: Vec::new(),
+        };
+        about.value()
+    }
+
+    pub fn crew(&self) -> Crew {
+        let secrets = Secrets::load(&Default::default()).unwrap();
+        Crew::new(&self.state, secrets, None).unwrap()
+    }
+}
+
+/// What the people around a run are to do.
+enum Chore {
+    Say(RunId, Input),
+    Cancel(RunId),
+    Over(RunId),
+}
+
+/// How a life went.
+#[derive(Debug, Default)]
+pub struct Lived {
+    pub rows: usize,
+    /// What was answered to the cancel that was asked for.
+    pub cancel: Option<Result<(), Refusal>>,
+}
+
+/// Lives until all these runs are over. Someone cancels after so many rows, if told to.
+pub fn live(
+    place: &Place,
+    store: &Arc<dyn Store>,
+    hands: Box<dyn Hands>,
+    names: &[&str],
+    cancel_after: Option<usize>,
+) -> Lived {
+    let references: Vec<Reference> = names.iter().map(|name| reference::get(name)).collect();
+    let cancelled: BTreeSet<RunId> =
+        references.iter().filter(|it| it.cancelled).map(|it| id(it.name)).collect();
+    let (tell, chores) = mpsc::channel();
+    let (watched, own) = (tell.clone(), tell);
+    let rows = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&rows);
+    let watcher = move |told: Told<'_>| match told {
+        Told::Row { running, batch } => {
+            if Some(counted.fetch_add(1, Ordering::Relaxed) + 1) == cancel_after {
+                let _ = watched.send(Chore::Cancel(running.run.clone()));
+            }
+            let new = batch.records.iter().map(|record| &record.event);
+            for input in inputs(running, new, cancelled.contains(running.run)) {
+                let _ = watched.send(Chore::Say(running.run.clone(), input));
+            }
+        }
+        Told::Closed { run } => drop(watched.send(Chore::Over(run.clone()))),
+        Told::NoSpace { .. } => {}
+        other => panic!("{other:?}"),
+    };
+    let host = Host::new(Arc::clone(store), hands, Capacity { workers: 8 }, Box::new(watcher));
+    let mut left = begin_or_resume(&host, &**store, place, &references, &own);
+    let mut lived = Lived::default();
+    while !left.is_empty() {
+        match chores.recv_timeout(LONG).unwrap_or_else(|_| panic!("{left:?} do not end")) {
+            Chore::Over(run) => drop(left.remove(&run)),
+            Chore::Say(run, input) => drop(host.say(&run, input)),
+            Chore::Cancel(run) => lived.cancel = host.say(&run, cancel()),
+        }
+    }
+    lived.rows = rows.load(Ordering::Relaxed);
+    lived
+}
+
+fn begin_or_resume(
+    host: &Host,
+    store: &dyn Store,
+    place: &Place,
+    references: &[Reference],
+    chores: &mpsc::Sender<Chore>,
+) -> BTreeSet<RunId> {
+    let rows = store.runs(Which::Newest(u32::MAX)).unwrap();
+    let new: Vec<_> =
+        references.iter().filter(|it| !rows.iter().any(|row| row.run.as_str() == it.name)).collect();
+    let mut left: BTreeSet<RunId> = new.iter().map(|it| id(it.name)).collect();
+    host.begin(new.iter().map(|it| begin(it.name, &(it.plan)(), place.about())).collect()).unwrap();
+    // What could not be undone, because the host was killed under it again and again, is tried once more.
+    let stuck = rows.iter().filter(|row| row.head.status == RunStatus::UndoFailed);
+    let again = serde_json::to_vec(&Input::RetryUndo { by: "ada".into() }).unwrap();
+    for row in stuck {
+        store.send(&row.run, &again).unwrap();
+    }
+    let goes_on = |row: &RunRow| !row.head.closed || row.head.status == RunStatus::UndoFailed;
+    let unfinished: Vec<_> = rows.into_iter().filter(goes_on).collect();
+    let resumed = host.resume(unfinished.iter().map(|row| row.run.clone()).collect());
+    assert!(resumed.iter().all(Result::is_ok), "{resumed:?}");
+    for row in unfinished {
+        // What was asked in an earlier life is asked still.
+        for open in row.open.iter().filter(|open| open.step != NEVER) {
+            let input = if open.kind == "wait" { paid() } else { approve(open.opening) };
+            let _ = chores.send(Chore::Say(row.run.clone(), input));
+        }
+        left.insert(row.run);
+    }
+    left
+}
+
+/// What people say to what has just happened.
+fn inputs<'a>(running: Running<'_>, new: impl Iterator<Item = &'a Event>, cancelled: bool) -> Vec<Input> {
+    let mut inputs = Vec::new();
+    for event in new {
+        match event {
+            Event::Opened { opening, .. } | Event::StepHeld { opening, .. } => {
+                inputs.extend(answer(running, *opening));
+            }
+            Event::AttemptStarted { attempt, .. }
+                if cancelled
+                    && running.state.phase == RunPhase::Going
+                    && running.names.step(attempt.at) == "long" =>
+            {
+                inputs.push(cancel());
+            }
+            _ => {}
+        }
+    }
+    inputs
+}
+
+fn answer(running: Running<'_>, opening: Opening) -> Option<Input> {
+    let open = running.state.opening(opening).filter(|open| !open.closed)?;
+    if running.names.step(open.at) == NEVER {
+        return None;
+    }
+    Some(if open.kind == OpeningKind::Wait { paid() } else { approve(opening) })
+}
+
+fn approve(opening: Opening) -> Input {
+    let by = Actor { name: "ada".into(), roles: Vec::new() };
+    Input::Decide { opening, decision: Decision::Approve, by, reason: None }
+}
+
+fn paid() -> Input {
+    Input::Signal { name: signal(), payload: Arc::new(json!({"cents": 2})), to: None }
+}
+
+fn cancel() -> Input {
+    Input::Cancel { by: "ada".into(), reason: None }
+}
+
+/// Waits until no process carries a mark of this state folder.
+pub fn nothing_is_left(place: &Place) {
+    let mark = skein_host::worker::StateMark::of(&place.state).unwrap();
+    let wanted = format!("SKEIN_MARK={mark}/");
+    let carries = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|pair| pair.starts_with(wanted.as_bytes()))
+    };
+    let numbers = || fs::read_dir("/proc").unwrap().flatten();
+    let begun = std::time::Instant::now();
+    loop {
+        let pids = numbers().filter_map(|name| name.file_name().to_str()?.parse::<i32>().ok());
+        let left: Vec<i32> = pids.filter(carries).collect();
+        if left.is_empty() {
+            return;
+        }
+        assert!(begun.elapsed() < LONG, "processes are left: {left:?}");
+        thread::yield_now();
+    }
+}

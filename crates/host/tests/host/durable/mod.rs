@@ -1,0 +1,14 @@
+//! The host's promises: what was acknowledged survives, whoever is killed, and nothing is done twice that was recorded.
+
+mod cut;
+mod golden;
+mod hands;
+mod kill;
+mod kit;
+mod life;
+mod looping;
+mod owners;
+mod reference;
+mod sound;
+mod stage;
+mod trouble;

@@ -1,0 +1,277 @@
+//! Reference runs: one small workflow for each thing that a run can do. Their work is done by real scripts, each of which
+//! writes the mark of its attempt to a ledger first, and whose outcome does not depend on how often it was cut off.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use serde_json::json;
+use skein_core::{
+    ids::ArtifactName,
+    ir::{ArtifactIn, ArtifactOut, Convergence, Kind, RunStatus, Step, Workflow},
+    plan::Plan,
+    time::Millis,
+};
+
+use super::kit::{
+    after, branch, call, check_of, checked, each, gate, given, graph, parallel, plan, plan_of, repeat,
+    retried, routed, run, script, undoes, undone_by, wait, work_of, workflow,
+};
+
+/// What every script does first.
+const SIGN: &str = "echo \"$SKEIN_MARK\" >> \"ledger-$SKEIN_RUN_ID\"\n";
+
+pub struct Reference {
+    pub name: &'static str,
+    pub plan: fn() -> Plan,
+    pub ends: RunStatus,
+    /// Someone cancels it when its step `long` has begun.
+    pub cancelled: bool,
+}
+
+/// A step whose script signs and then does this.
+fn does(name: &str, rest: &str) -> Step {
+    run(name, &format!("{SIGN}{rest}"))
+}
+
+fn gives(name: &str) -> Step {
+    does(name, &format!("echo from={name} >> \"$SKEIN_OUTPUT\""))
+}
+
+/// Ends with 1 the first time that it comes so far.
+const FIRST_FAILS: &str = "f=\"first-$SKEIN_RUN_ID\"; if ! test -e \"$f\"; then touch \"$f\"; exit 1; fi; echo ok=true >> \"$SKEIN_OUTPUT\"";
+/// One more each time.
+const COUNT: &str = "echo . >> \"count-$SKEIN_RUN_ID\"";
+const FAIL: &str = "exit 1";
+/// Longer than anyone waits for it.
+const LONG: &str = "exec sleep 600";
+
+fn of(name: &'static str, plan: fn() -> Plan, ends: RunStatus) -> Reference {
+    Reference { name, plan, ends, cancelled: false }
+}
+
+fn check(text: &str) -> String {
+    format!("{SIGN}{text}")
+}
+
+fn chain() -> Plan {
+    let last = given(after(gives("c"), &["b"]), "b", json!("$steps.b.from"));
+    plan(graph(vec![gives("a"), after(gives("b"), &["a"]), last]))
+}
+
+fn fan_out() -> Plan {
+    let mut steps: Vec<Step> = ["a", "b", "c", "d"].map(gives).into();
+    steps.push(after(gives("end"), &["a", "b", "c", "d"]));
+    let mut scope = graph(steps);
+    scope.concurrency = Some(2);
+    plan(scope)
+}
+
+fn retry() -> Plan {
+    plan(graph(vec![retried(does("a", FIRST_FAILS), 3), after(gives("b"), &["a"])]))
+}
+
+fn gives_up() -> Plan {
+    plan(graph(vec![retried(does("a", FAIL), 2), after(gives("b"), &["a"])]))
+}
+
+fn completion() -> Plan {
+    let content = check("test $(wc -l < \"count-$SKEIN_RUN_ID\") -ge 3");
+    plan(graph(vec![checked(does("a", COUNT), &content, 9), after(gives("b"), &["a"])]))
+}
+
+fn convergence() -> Plan {
+    let work = does("a", "if test $SKEIN_STAGE -ge 2; then touch \"done-$SKEIN_RUN_ID\"; fi");
+    let why = "echo '{\"decision\": \"incomplete\", \"reasons\": [\"not done\"]}' > decision-convergence";
+    let look = check(&format!("{why}\ntest -e \"done-$SKEIN_RUN_ID\""));
+    let mut step = checked(work, &look, 9);
+    check_of(&mut step).decision_file = Some("decision-convergence".into());
+    check_of(&mut step).convergence = Some(Convergence {
+        stall_threshold: 2,
+        max_stage: 3,
+        fail_on_max_stage: true,
+        stages: Vec::new(),
+        allowed_paths: Vec::new(),
+        ignored_paths: Vec::new(),
+        diff_base_ref: None,
+        diff_base_ref_file: None,
+        max_changed_files: None,
+    });
+    plan(graph(vec![step]))
+}
+
+fn asks() -> Plan {
+    plan(graph(vec![gives("a"), after(gate("g"), &["a"]), after(gives("b"), &["g"])]))
+}
+
+fn waits() -> Plan {
+    plan(graph(vec![wait("w"), after(gives("a"), &["w"])]))
+}
+
+fn routes() -> Plan {
+    let mut yes = gives("yes");
+    yes.next = Some(super::kit::to("$end"));
+    let steps = vec![gives("a"), branch("which", "$steps.a.from == \"a\"", "yes", "no"), yes, gives("no")];
+    plan(routed(steps))
+}
+
+fn lanes() -> Plan {
+    let lanes = vec![
+        ("left", routed(vec![gives("l1"), gives("l2")])),
+        ("right", routed(vec![gives("r1"), gives("r2")])),
+    ];
+    plan(routed(vec![parallel("both", lanes), gives("end")]))
+}
+
+fn items() -> Plan {
+    let item = given(gives("one"), "item", json!("$item"));
+    plan(routed(vec![each("all", json!([1, 2, 3]), 2, routed(vec![item]))]))
+}
+
+fn passes() -> Plan {
+    // The number of the pass is in the path of the step.
+    let number = "p=${SKEIN_STEP#*#}; echo n=${p%%/*} >> \"$SKEIN_OUTPUT\"";
+    plan(routed(vec![
+        repeat("again", "$steps.one.n < 3", 9, routed(vec![does("one", number)])),
+        gives("end"),
+    ]))
+}
+
+fn calls() -> Plan {
+    let inner: Workflow = workflow("inner", routed(vec![gives("x"), gives("y")]));
+    plan_of(workflow("outer", routed(vec![gives("a"), call("sub", "inner"), gives("b")])), &[inner])
+}
+
+fn undo() -> Plan {
+    let takes_back = check("touch \"undone-$SKEIN_STEP\"");
+    let a = undone_by(gives("a"), &takes_back);
+    let b = undone_by(gives("b"), &takes_back);
+    plan(graph(vec![a, after(b, &["a"]), after(undoes(does("c", FAIL)), &["b"])]))
+}
+
+/// The undo itself fails at first.
+fn undo_again() -> Plan {
+    let a = undone_by(gives("a"), &check(FIRST_FAILS));
+    plan(graph(vec![a, after(undoes(does("c", FAIL)), &["a"])]))
+}
+
+fn times_out() -> Plan {
+    let mut slow = does("slow", LONG);
+    slow.policy.timeout = Some(Millis(150));
+    plan(graph(vec![slow, after(gives("b"), &["slow"])]))
+}
+
+/// Nobody answers in time.
+fn expires() -> Plan {
+    let mut never = gate("never");
+    if let Kind::Gate(gate) = &mut never.kind {
+        gate.timeout = Some(Millis(100));
+    }
+    plan(graph(vec![gives("a"), after(never, &["a"]), after(gives("b"), &["never"])]))
+}
+
+fn cancelled() -> Plan {
+    let work = does("long", LONG);
+    plan(graph(vec![gives("a"), after(work, &["a"]), after(gives("b"), &["long"])]))
+}
+
+fn cancelled_undone() -> Plan {
+    let a = undone_by(gives("a"), &check(":"));
+    let work = does("long", LONG);
+    let mut scope = graph(vec![a, after(work, &["a"])]);
+    scope.undo.on_cancel = true;
+    plan(scope)
+}
+
+/// One item fails, is tried again as a whole, and is undone before.
+fn again_as_a_whole() -> Plan {
+    let a = undone_by(gives("one"), &check(":"));
+    let item = routed(vec![a, does("two", FIRST_FAILS)]);
+    plan(routed(vec![retried(each("all", json!([1]), 1, item), 3), gives("end")]))
+}
+
+fn sums_up() -> Plan {
+    let mut step = checked(does("a", COUNT), &check(":"), 3);
+    work_of(&mut step).summary =
+        Some(skein_core::ir::Summary { worker: script(&check("echo all well")), timeout: None });
+    plan(graph(vec![step]))
+}
+
+fn goes_on() -> Plan {
+    let mut a = does("a", FAIL);
+    a.policy.effects.failed = skein_core::ir::Effect::CONTINUE;
+    plan(graph(vec![a, after(gives("b"), &["a"])]))
+}
+
+/// A file is handed from one step to another.
+fn hands_on() -> Plan {
+    let name = || ArtifactName::new("words").unwrap();
+    let mut from = does("a", "mkdir -p \"out-$SKEIN_RUN_ID\"; echo some words > out-$SKEIN_RUN_ID/words");
+    let path = "out-hands-on/words".to_owned();
+    work_of(&mut from).gives = vec![ArtifactOut { name: name(), path, kind: None }];
+    let mut to = does("b", "echo words=$(wc -w < words/out-hands-on/words) >> \"$SKEIN_OUTPUT\"");
+    work_of(&mut to).takes = vec![ArtifactIn { from: super::kit::id("a"), artifact: name(), name: name() }];
+    plan(graph(vec![from, after(to, &["a"])]))
+}
+
+pub fn all() -> Vec<Reference> {
+    let (good, failed) = (RunStatus::Succeeded, RunStatus::Failed);
+    let cancel = |name, plan: fn() -> Plan, ends| Reference { cancelled: true, ..of(name, plan, ends) };
+    vec![
+        of("chain", chain, good),
+        of("fan-out", fan_out, good),
+        of("retry", retry, good),
+        of("gives-up", gives_up, failed),
+        of("completion", completion, good),
+        of("convergence", convergence, good),
+        of("asks", asks, good),
+        of("waits", waits, good),
+        of("routes", routes, good),
+        of("lanes", lanes, good),
+        of("items", items, good),
+        of("passes", passes, good),
+        of("calls", calls, good),
+        of("undo", undo, RunStatus::Undone),
+        of("undo-again", undo_again, RunStatus::Undone),
+        of("times-out", times_out, failed),
+        of("expires", expires, failed),
+        cancel("cancelled", cancelled, RunStatus::Cancelled),
+        cancel("cancelled-undone", cancelled_undone, RunStatus::Cancelled),
+        of("again-as-a-whole", again_as_a_whole, good),
+        of("sums-up", sums_up, good),
+        of("goes-on", goes_on, good),
+        of("hands-on", hands_on, good),
+    ]
+}
+
+pub fn get(name: &str) -> Reference {
+    all().into_iter().find(|reference| reference.name == name).unwrap_or_else(|| panic!("{name}"))
+}
+
+/// Does something with each of them, several at a time, and adds up what it counts.
+pub fn with_each(what: impl Fn(&str) -> usize + Sync) -> usize {
+    let names: Vec<&str> = all().iter().map(|it| it.name).collect();
+    let (next, total) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let failed = Mutex::new(Vec::new());
+    // They wait for disks and processes more than they compute.
+    let workers = thread::available_parallelism().map_or(2, |n| n.get()) * 3;
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match catch_unwind(AssertUnwindSafe(|| what(name))) {
+                        Ok(count) => drop(total.fetch_add(count, Ordering::Relaxed)),
+                        Err(_) => failed.lock().unwrap().push(*name),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(*failed.lock().unwrap(), [""; 0], "these differ; what of them is told above");
+    total.into_inner()
+}

@@ -1,0 +1,10 @@
+//! What the host does to the world, tried on the real one.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
+
+mod begin;
+mod durable;
+mod retry;
+mod store;
+mod worker;
+mod workspace;

@@ -1,0 +1,563 @@
+//! What any store must do: one function for each rule, run on each of them.
+
+use std::{
+    sync::{Arc, Barrier, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use skein_core::{engine::Opening, ir::RunStatus, plan::Hash, time::Time};
+use skein_host::store::{
+    Append, AppendError, Claim, ClaimError, Failing, LETTER_BYTES, LETTERS, LetterId, Memory, NewRun, Notice,
+    OpenRow, Owner, Sqlite, Store, StoreError, Which,
+};
+
+use super::support::{LONG, Log, append, head, id, new_run, rows, take, texts};
+
+/// Gives owners that share one store. One that is dropped is dead.
+type World = Box<dyn Fn() -> Arc<dyn Store>>;
+
+fn sqlite() -> World {
+    let dir = tempfile::tempdir().unwrap();
+    Box::new(move || Arc::new(Sqlite::open(dir.path().join("state")).unwrap()))
+}
+
+fn memory() -> World {
+    let first = Memory::new();
+    Box::new(move || Arc::new(first.another()))
+}
+
+fn failing() -> World {
+    let inner = memory();
+    Box::new(move || Arc::new(Failing::new(inner())))
+}
+
+macro_rules! conformance {
+    ($($rule:ident)*) => {
+        mod sqlite { $( #[test] fn $rule() { super::$rule(&super::sqlite()); } )* }
+        mod memory { $( #[test] fn $rule() { super::$rule(&super::memory()); } )* }
+        mod failing { $( #[test] fn $rule() { super::$rule(&super::failing()); } )* }
+    };
+}
+
+conformance! {
+    rows_come_back_as_they_were_in_order
+    reading_starts_and_stops_where_it_is_told
+    a_run_that_is_not_there_is_unknown
+    a_run_is_made_once
+    runs_are_made_together_or_not_at_all
+    of_several_runs_those_that_are_free_are_had
+    the_last_row_lets_the_run_go
+    a_claim_that_is_over_cannot_append
+    a_row_out_of_place_is_lost
+    a_row_without_events_is_none
+    a_bad_row_harms_no_other
+    a_run_is_taken_from_nobody_or_the_dead
+    who_has_a_run_is_told
+    only_one_of_many_gets_a_run
+    a_death_before_the_first_row_leaves_an_empty_run
+    a_run_comes_with_its_first_row
+    heads_and_open_rows_change_with_the_row
+    nothing_of_a_lost_row_is_seen
+    letters_wait_for_an_answer
+    an_inbox_has_an_end
+    the_first_answer_stands
+    an_answer_comes_with_its_row
+    owners_and_senders_are_woken
+    letters_from_before_the_watch_are_told_of
+    waiting_for_an_answer_ends
+    a_definition_is_kept_once
+    values_are_kept_by_content
+    a_run_that_is_set_aside_is_nobodys
+    lists_are_newest_first
+    unfinished_and_orphaned_runs_are_found
+}
+
+fn rows_come_back_as_they_were_in_order(world: &World) {
+    let store = world();
+    let mut log = Log::create(&*store, "r");
+    let big = "x".repeat(700_000);
+    let mut written = Vec::new();
+    for n in 0..600 {
+        let text = format!("ü {n}");
+        let row = match n {
+            // Rows that fill a page on their own.
+            100..104 => log.row(&[&big, &text]),
+            _ => log.row(&[&text]),
+        };
+        let batch = Arc::clone(&row.batch);
+        append(&*store, row).unwrap();
+        log.wrote(&batch);
+        written.push(batch);
+    }
+    let read = rows(&*world(), "r");
+    assert_eq!(read.len(), written.len());
+    assert!(read.iter().zip(&written).all(|(read, written)| *read == **written));
+}
+
+fn reading_starts_and_stops_where_it_is_told(world: &World) {
+    let store = world();
+    let mut log = Log::create(&*store, "r");
+    log.append(&*store, &["0", "1", "2"]).unwrap();
+    log.append(&*store, &["3"]).unwrap();
+    log.append(&*store, &["4", "5"]).unwrap();
+    let seqs = |from, enough| {
+        let mut seqs = Vec::new();
+        store
+            .read(&id("r"), from, &mut |batch| {
+                seqs.push(batch.seq);
+                seqs.len() < enough
+            })
+            .unwrap();
+        seqs
+    };
+    assert_eq!(seqs(0, 9), [0, 3, 4]);
+    assert_eq!(seqs(2, 9), [0, 3, 4]);
+    assert_eq!(seqs(3, 9), [3, 4]);
+    assert_eq!(seqs(5, 9), [4]);
+    assert_eq!(seqs(6, 9), [0_u64; 0]);
+    assert_eq!(seqs(u64::MAX, 9), [0_u64; 0]);
+    assert_eq!(seqs(0, 2), [0, 3]);
+}
+
+fn a_run_that_is_not_there_is_unknown(world: &World) {
+    let store = world();
+    let unknown = Err(StoreError::Unknown(id("r")));
+    assert_eq!(take(&*store, &id("r")), Err(ClaimError::Unknown(id("r"))));
+    assert_eq!(store.read(&id("r"), 0, &mut |_| true), unknown);
+    assert_eq!(store.send(&id("r"), b"x").map(drop), unknown);
+    assert_eq!(store.letters(), Ok(vec![]));
+    assert_eq!(store.quarantine(&id("r"), "why"), unknown);
+    assert_eq!(store.run(&id("r")), Ok(None));
+}
+
+fn a_run_is_made_once(world: &World) {
+    let store = world();
+    Log::create(&*store, "r");
+    assert!(matches!(world().create(&[new_run("r")]), Err(StoreError::Failed(_))));
+    assert_eq!(store.runs(Which::Newest(9)).unwrap().len(), 1);
+}
+
+fn runs_are_made_together_or_not_at_all(world: &World) {
+    let store = world();
+    Log::create(&*store, "there");
+    let twice = [new_run("a"), new_run("b"), new_run("a")];
+    let known = [new_run("a"), new_run("there")];
+    for refused in [&twice[..], &known[..]] {
+        assert!(matches!(store.create(refused), Err(StoreError::Failed(_))));
+        assert_eq!(store.run(&id("a")), Ok(None));
+    }
+    let claims = store.create(&[new_run("a"), new_run("b")]).unwrap();
+    assert_eq!(claims.iter().map(|claim| &claim.run).collect::<Vec<_>>(), [&id("a"), &id("b")]);
+}
+
+fn of_several_runs_those_that_are_free_are_had(world: &World) {
+    let (first, second) = (world(), world());
+    let claims = first.create(&[new_run("a"), new_run("b")]).unwrap();
+    first.release(&claims[0]).unwrap();
+    let had = second.claim(&[id("none"), id("a"), id("b")]).unwrap();
+    assert!(matches!(had[0], Err(ClaimError::Unknown(_))));
+    assert_eq!(had[1].as_ref().map(|claim| claim.epoch), Ok(2));
+    assert!(matches!(had[2], Err(ClaimError::Owned(_))));
+}
+
+fn the_last_row_lets_the_run_go(world: &World) {
+    let (store, other) = (world(), world());
+    let mut log = Log::create(&*store, "r");
+    let row = log.row(&["first"]);
+    append(&*store, Append { last: true, ..row }).unwrap();
+    assert_eq!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Nobody);
+    log.seq += 1;
+    assert_eq!(append(&*store, log.row(&["second"])), Err(AppendError::Lost));
+    take(&*other, &id("r")).unwrap();
+}
+
+fn a_claim_that_is_over_cannot_append(world: &World) {
+    let store = world();
+    let mut old = Log::create(&*store, "r");
+    old.append(&*store, &["0"]).unwrap();
+    store.release(&old.claim).unwrap();
+    assert_eq!(old.append(&*store, &["1"]), Err(AppendError::Lost));
+    let mut new = Log::claim(&*store, "r");
+    assert!(new.claim.epoch > old.claim.epoch);
+    assert_eq!(old.append(&*store, &["1"]), Err(AppendError::Lost));
+    // It has been let go of already, and so lets nothing go.
+    store.release(&old.claim).unwrap();
+    new.append(&*store, &["1"]).unwrap();
+    assert_eq!(texts(&*store, "r"), ["0", "1"]);
+}
+
+fn a_row_out_of_place_is_lost(world: &World) {
+    let store = world();
+    let mut log = Log::create(&*store, "r");
+    log.append(&*store, &["0", "1"]).unwrap();
+    for seq in [0, 1, 3, u64::MAX] {
+        let mut wrong = Log { seq, ..log.clone() };
+        assert_eq!(wrong.append(&*store, &["wrong"]), Err(AppendError::Lost), "{seq}");
+    }
+    log.append(&*store, &["2"]).unwrap();
+    assert_eq!(texts(&*store, "r"), ["0", "1", "2"]);
+}
+
+fn a_row_without_events_is_none(world: &World) {
+    let store = world();
+    let mut log = Log::create(&*store, "r");
+    assert!(matches!(log.append(&*store, &[]), Err(AppendError::Broken(_))));
+    log.append(&*store, &["0"]).unwrap();
+}
+
+fn a_bad_row_harms_no_other(world: &World) {
+    let store = world();
+    let logs: Vec<_> = (0..50).map(|n| Log::create(&*store, &format!("r{n}"))).collect();
+    let (told, outcomes) = mpsc::channel();
+    // Given at once, so that many wait together.
+    for (n, log) in logs.iter().enumerate() {
+        let log = if n % 10 == 3 { Log { seq: 7, ..log.clone() } } else { log.clone() };
+        let told = told.clone();
+        store.append(log.row(&["0"]), Box::new(move |outcome| told.send((n, outcome)).unwrap()));
+    }
+    for _ in &logs {
+        let (n, outcome) = outcomes.recv_timeout(LONG).unwrap();
+        assert_eq!(outcome, if n % 10 == 3 { Err(AppendError::Lost) } else { Ok(()) }, "{n}");
+    }
+    for n in 0..50 {
+        assert_eq!(rows(&*store, &format!("r{n}")).len(), usize::from(n % 10 != 3));
+    }
+}
+
+fn a_run_is_taken_from_nobody_or_the_dead(world: &World) {
+    let (first, second) = (world(), world());
+    let log = Log::create(&*first, "r");
+    assert!(matches!(take(&*first, &id("r")), Err(ClaimError::Owned(_))));
+    assert!(matches!(take(&*second, &id("r")), Err(ClaimError::Owned(_))));
+    first.release(&log.claim).unwrap();
+    let mut log = Log::claim(&*second, "r");
+    log.append(&*second, &["0"]).unwrap();
+    assert!(matches!(take(&*first, &id("r")), Err(ClaimError::Owned(_))));
+    drop(second);
+    let mut log = Log::claim(&*first, "r");
+    log.append(&*first, &["1"]).unwrap();
+    assert_eq!(log.claim.epoch, 3);
+    assert_eq!(texts(&*first, "r"), ["0", "1"]);
+}
+
+fn who_has_a_run_is_told(world: &World) {
+    let (first, second) = (world(), world());
+    let owner = |store: &Arc<dyn Store>| store.run(&id("r")).unwrap().unwrap().owner;
+    let mut log = Log::create(&*first, "r");
+    assert_eq!(owner(&first), Owner::Here);
+    assert!(matches!(owner(&second), Owner::Other(_)));
+    first.release(&log.claim).unwrap();
+    assert_eq!(owner(&first), Owner::Nobody);
+    assert_eq!(owner(&second), Owner::Nobody);
+    log.claim = take(&*first, &id("r")).unwrap();
+    log.append(&*first, &["0"]).unwrap();
+    drop(first);
+    assert!(matches!(owner(&second), Owner::Dead(_)));
+    // What is over is nobody's, though its owner had no time to say so.
+    let third = world();
+    log.claim = take(&*third, &id("r")).unwrap();
+    let mut last = log.row(&["1"]);
+    last.head = Some(head(RunStatus::Succeeded, true));
+    append(&*third, last).unwrap();
+    drop(third);
+    assert_eq!(owner(&second), Owner::Nobody);
+}
+
+fn only_one_of_many_gets_a_run(world: &World) {
+    let owners: Vec<_> = (0..4).map(|_| world()).collect();
+    for round in 0..10 {
+        let run = format!("r{round}");
+        let log = Log::create(&*owners[0], &run);
+        owners[0].release(&log.claim).unwrap();
+        let start = Barrier::new(owners.len());
+        let claim = |store: &Arc<dyn Store>| {
+            start.wait();
+            take(&**store, &id(&run))
+        };
+        let won = thread::scope(|scope| {
+            let claim = &claim;
+            let threads: Vec<_> = owners.iter().map(|store| scope.spawn(move || claim(store))).collect();
+            threads.into_iter().filter_map(|thread| thread.join().unwrap().ok()).count()
+        });
+        assert_eq!(won, 1);
+    }
+}
+
+fn a_death_before_the_first_row_leaves_an_empty_run(world: &World) {
+    let (first, second) = (world(), world());
+    Log::create(&*first, "r");
+    drop(first);
+    assert_eq!(second.runs(Which::Orphaned).unwrap().len(), 1);
+    assert_eq!(rows(&*second, "r"), []);
+    let third = world();
+    // And one between a claim and its first row leaves what was there.
+    take(&*third, &id("r")).unwrap();
+    drop(third);
+    let mut log = Log::claim(&*second, "r");
+    assert_eq!((log.seq, log.claim.epoch), (0, 3));
+    log.append(&*second, &["0"]).unwrap();
+    assert_eq!(texts(&*second, "r"), ["0"]);
+}
+
+fn a_run_comes_with_its_first_row(world: &World) {
+    let (store, other) = (world(), world());
+    let row = Log { claim: Claim { run: id("r"), epoch: 1 }, seq: 0, chain: Hash::ZERO }.row(&["0", "1"]);
+    let open = OpenRow {
+        opening: Opening(0),
+        step: "gate".into(),
+        kind: "gate".into(),
+        message: "go on?".into(),
+        since: Time(5),
+    };
+    let new = NewRun { first: Some(Arc::clone(&row.batch)), open: vec![open.clone()], ..new_run("r") };
+    let claim = store.create(&[new]).unwrap().remove(0);
+    assert_eq!(texts(&*other, "r"), ["0", "1"]);
+    assert_eq!(other.run(&id("r")).unwrap().unwrap().open, [open]);
+    let mut log = Log { claim, seq: 2, chain: row.batch.chain };
+    log.append(&*store, &["2"]).unwrap();
+    assert_eq!(texts(&*other, "r"), ["0", "1", "2"]);
+}
+
+fn open_row(n: u32) -> OpenRow {
+    OpenRow {
+        opening: Opening(n),
+        step: format!("each[{n}]/review"),
+        kind: "gate".into(),
+        message: "may it go out?".into(),
+        since: Time(5),
+    }
+}
+
+fn heads_and_open_rows_change_with_the_row(world: &World) {
+    let store = world();
+    let mut log = Log::create(&*store, "r");
+    let seen = || world().run(&id("r")).unwrap().unwrap();
+    let new = new_run("r");
+    assert_eq!((seen().head, seen().about, seen().definition), (new.head, new.about, new.definition));
+    assert_eq!(seen().open, []);
+
+    let mut row = log.row(&["0"]);
+    row.head = Some(head(RunStatus::Waiting, false));
+    row.open = Some(vec![open_row(1), open_row(2)]);
+    log.wrote(&row.batch.clone());
+    append(&*store, row).unwrap();
+    assert_eq!(seen().head, head(RunStatus::Waiting, false));
+    assert_eq!(seen().open, [open_row(1), open_row(2)]);
+
+    log.append(&*store, &["1"]).unwrap();
+    assert_eq!(seen().head, head(RunStatus::Waiting, false));
+    assert_eq!(seen().open.len(), 2);
+
+    let mut row = log.row(&["2"]);
+    row.open = Some(vec![open_row(2)]);
+    append(&*store, row).unwrap();
+    assert_eq!(seen().open, [open_row(2)]);
+}
+
+fn nothing_of_a_lost_row_is_seen(world: &World) {
+    let store = world();
+    let log = Log::create(&*store, "r");
+    let letter = store.send(&id("r"), b"go").unwrap();
+    let mut row = Log { seq: 1, ..log }.row(&["0"]);
+    row.head = Some(head(RunStatus::Succeeded, true));
+    row.open = Some(vec![open_row(1)]);
+    row.answers = vec![(letter, b"done".to_vec())];
+    assert_eq!(append(&*store, row), Err(AppendError::Lost));
+    let seen = store.run(&id("r")).unwrap().unwrap();
+    assert_eq!((seen.head, seen.open), (new_run("r").head, Vec::new()));
+    assert_eq!(store.letters().unwrap().len(), 1);
+    assert_eq!(store.answered(letter, Duration::ZERO), Ok(None));
+}
+
+fn letters_wait_for_an_answer(world: &World) {
+    let (owner, sender) = (world(), world());
+    Log::create(&*owner, "r");
+    Log::create(&*owner, "too");
+    Log::create(&*sender, "other");
+    let first = sender.send(&id("r"), b"first").unwrap();
+    let theirs = owner.send(&id("other"), b"for the other owner").unwrap();
+    let second = sender.send(&id("too"), b"second").unwrap();
+    let letters = |store: &dyn Store| -> Vec<_> {
+        store.letters().unwrap().into_iter().map(|letter| (letter.id, letter.run, letter.body)).collect()
+    };
+    let (one, two) = ((first, id("r"), b"first".to_vec()), (second, id("too"), b"second".to_vec()));
+    assert_eq!(letters(&*owner), [one, two.clone()], "of all its runs, and of no others");
+    assert_eq!(letters(&*sender), [(theirs, id("other"), b"for the other owner".to_vec())]);
+    owner.answer(first, b"yes").unwrap();
+    assert_eq!(letters(&*owner), [two]);
+    assert_eq!(sender.answered(first, Duration::ZERO), Ok(Some(b"yes".to_vec())));
+    assert_eq!(sender.answered(second, Duration::ZERO), Ok(None));
+    assert!(owner.answer(LetterId(999), b"?").is_err());
+    assert!(owner.answered(LetterId(999), LONG).is_err());
+}
+
+fn an_inbox_has_an_end(world: &World) {
+    let store = world();
+    Log::create(&*store, "r");
+    Log::create(&*store, "other");
+    assert!(store.send(&id("r"), &vec![0; LETTER_BYTES + 1]).is_err());
+    let first = store.send(&id("r"), &vec![0; LETTER_BYTES]).unwrap();
+    thread::scope(|scope| {
+        let send = || (0..(LETTERS - 1) / 9).for_each(|_| _ = store.send(&id("r"), b"x").unwrap());
+        for _ in 0..9 {
+            scope.spawn(send);
+        }
+    });
+    let told = store.send(&id("r"), b"x").unwrap_err().to_string();
+    assert!(told.contains("1000 requests to run `r` wait"), "{told}");
+    store.send(&id("other"), b"x").unwrap();
+    store.answer(first, b"yes").unwrap();
+    store.send(&id("r"), b"x").unwrap();
+}
+
+fn the_first_answer_stands(world: &World) {
+    let store = world();
+    let log = Log::create(&*store, "r");
+    let letter = store.send(&id("r"), b"go").unwrap();
+    store.answer(letter, b"first").unwrap();
+    store.answer(letter, b"second").unwrap();
+    let mut row = log.row(&["0"]);
+    row.answers = vec![(letter, b"third".to_vec())];
+    append(&*store, row).unwrap();
+    assert_eq!(store.answered(letter, Duration::ZERO), Ok(Some(b"first".to_vec())));
+}
+
+fn an_answer_comes_with_its_row(world: &World) {
+    let (owner, sender) = (world(), world());
+    let log = Log::create(&*owner, "r");
+    let letters = [b"a", b"b"].map(|body| sender.send(&id("r"), body).unwrap());
+    let mut row = log.row(&["0"]);
+    row.answers = letters.iter().map(|letter| (*letter, b"done".to_vec())).collect();
+    append(&*owner, row).unwrap();
+    for letter in letters {
+        assert_eq!(sender.answered(letter, LONG), Ok(Some(b"done".to_vec())));
+    }
+    assert_eq!(owner.letters(), Ok(vec![]));
+}
+
+fn owners_and_senders_are_woken(world: &World) {
+    let (owner, sender) = (world(), world());
+    Log::create(&*owner, "r");
+    let (told, notices) = mpsc::channel();
+    owner.watch(Arc::new(move |notice| drop(told.send(notice))));
+    thread::scope(|scope| {
+        let owner = &owner;
+        let answering = scope.spawn(move || {
+            let mut answered = 0;
+            while answered < 20 {
+                assert_eq!(notices.recv_timeout(LONG).unwrap(), Notice::Mail);
+                for letter in owner.letters().unwrap() {
+                    owner.answer(letter.id, &letter.body).unwrap();
+                    answered += 1;
+                }
+            }
+        });
+        let begun = Instant::now();
+        for n in 0..20 {
+            let letter = sender.send(&id("r"), &[n]).unwrap();
+            assert_eq!(sender.answered(letter, LONG), Ok(Some(vec![n])));
+        }
+        // One who only looked every second would need twenty.
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        answering.join().unwrap();
+    });
+}
+
+fn letters_from_before_the_watch_are_told_of(world: &World) {
+    let (owner, sender) = (world(), world());
+    Log::create(&*owner, "r");
+    sender.send(&id("r"), b"early").unwrap();
+    let (told, notices) = mpsc::channel();
+    owner.watch(Arc::new(move |notice| drop(told.send(notice))));
+    assert_eq!(notices.recv_timeout(LONG).unwrap(), Notice::Mail);
+}
+
+fn waiting_for_an_answer_ends(world: &World) {
+    let store = world();
+    Log::create(&*store, "r");
+    let letter = store.send(&id("r"), b"go").unwrap();
+    assert_eq!(store.answered(letter, Duration::from_millis(20)), Ok(None));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.answered(letter, Duration::MAX));
+        store.answer(letter, b"at last").unwrap();
+        assert_eq!(waiting.join().unwrap(), Ok(Some(b"at last".to_vec())));
+    });
+}
+
+fn a_definition_is_kept_once(world: &World) {
+    let store = world();
+    let first = new_run("a");
+    store.create(std::slice::from_ref(&first)).unwrap();
+    store.create(&[new_run("b")]).unwrap();
+    assert_eq!(world().definition(first.definition), Ok(first.frozen.to_vec()));
+    assert!(matches!(store.definition(Hash::ZERO), Err(StoreError::Failed(_))));
+}
+
+fn values_are_kept_by_content(world: &World) {
+    let store = world();
+    let large = vec![7; 300_000];
+    let hash = store.put(&large).unwrap();
+    assert_eq!(hash, Hash::of(&large));
+    assert_eq!(store.put(&large), Ok(hash));
+    assert_eq!(world().get(hash), Ok(large));
+    let empty = store.put(b"").unwrap();
+    assert_eq!(store.get(empty), Ok(vec![]));
+    assert!(matches!(store.get(Hash::ZERO), Err(StoreError::Failed(_))));
+}
+
+fn a_run_that_is_set_aside_is_nobodys(world: &World) {
+    let (owner, other) = (world(), world());
+    let mut log = Log::create(&*owner, "r");
+    let (told, notices) = mpsc::channel();
+    owner.watch(Arc::new(move |notice| drop(told.send(notice))));
+    other.quarantine(&id("r"), "its state is broken").unwrap();
+    assert_eq!(notices.recv_timeout(LONG).unwrap(), Notice::Lost(log.claim.clone()));
+    assert_eq!(log.append(&*owner, &["0"]), Err(AppendError::Lost));
+    other.quarantine(&id("r"), "a later reason").unwrap();
+    let why = "its state is broken".to_owned();
+    assert_eq!(take(&*owner, &id("r")), Err(ClaimError::Quarantined(why.clone())));
+    let row = owner.run(&id("r")).unwrap().unwrap();
+    assert_eq!((row.quarantined, row.owner), (Some(why), Owner::Nobody));
+    assert_eq!(owner.runs(Which::Unfinished), Ok(vec![]));
+    assert_eq!(owner.runs(Which::Newest(1)).unwrap().len(), 1);
+}
+
+fn names(store: &dyn Store, which: Which) -> Vec<String> {
+    store.runs(which).unwrap().into_iter().map(|row| row.run.to_string()).collect()
+}
+
+fn lists_are_newest_first(world: &World) {
+    let store = world();
+    for run in ["b", "c", "a"] {
+        Log::create(&*store, run);
+    }
+    assert_eq!(names(&*store, Which::Newest(9)), ["a", "c", "b"]);
+    assert_eq!(names(&*store, Which::Newest(2)), ["a", "c"]);
+    assert_eq!(names(&*store, Which::Newest(0)), [""; 0]);
+    assert_eq!(names(&*store, Which::Unfinished), ["a", "c", "b"]);
+}
+
+fn unfinished_and_orphaned_runs_are_found(world: &World) {
+    let (dying, living) = (world(), world());
+    for run in ["orphan", "over", "parked", "aside", "second"] {
+        let log = Log::create(&*dying, run);
+        match run {
+            "parked" => dying.release(&log.claim).unwrap(),
+            "aside" => dying.quarantine(&log.claim.run, "broken").unwrap(),
+            "over" => {
+                let mut row = log.row(&["0"]);
+                row.head = Some(head(RunStatus::Failed, true));
+                append(&*dying, row).unwrap();
+            }
+            _ => {}
+        }
+    }
+    Log::create(&*living, "alive");
+    assert_eq!(names(&*living, Which::Orphaned), [""; 0]);
+    drop(dying);
+    assert_eq!(names(&*living, Which::Orphaned), ["second", "orphan"]);
+    assert_eq!(names(&*living, Which::Unfinished), ["alive", "second", "parked", "orphan"]);
+    take(&*living, &id("second")).unwrap();
+    assert_eq!(names(&*living, Which::Orphaned), ["orphan"]);
+}

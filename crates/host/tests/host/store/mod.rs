@@ -1,0 +1,5 @@
+mod child;
+mod conformance;
+mod failing;
+mod sqlite;
+mod support;

@@ -1,0 +1,20 @@
+//! What only the store on disk promises.
+
+mod damage;
+mod ending;
+mod inbox;
+mod place;
+mod process;
+pub mod space;
+mod speed;
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+/// The database from behind the store's back.
+fn raw(dir: &Path) -> Connection {
+    let db = Connection::open(dir.join("skein.db")).unwrap();
+    db.execute_batch("PRAGMA busy_timeout = 60000; PRAGMA synchronous = OFF").unwrap();
+    db
+}

@@ -1,0 +1,124 @@
+//! How fast it is, beside SQLite alone on the same disk at the same time.
+//!
+//! Run with `cargo test --release -p skein-host -- --ignored --nocapture speed`.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, params};
+use skein_core::plan::Hash;
+use skein_host::store::{NewRun, Sqlite, Store};
+
+use super::super::support::{LONG, Log, new_run};
+
+/// A table like the journal's, written with SQLite alone.
+fn raw_table(path: &Path) -> Connection {
+    let db = Connection::open(path).unwrap();
+    db.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+         CREATE TABLE journal (row INTEGER PRIMARY KEY, run, seq, records);
+         CREATE UNIQUE INDEX journal_seq ON journal (run, seq)",
+    )
+    .unwrap();
+    db
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn one_append_costs_about_one_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(dir.path().join("state")).unwrap();
+    let mut log = Log::create(&store, "r");
+    let db = raw_table(&dir.path().join("raw.db"));
+    let text = "x".repeat(240);
+    let (mut raw, mut ours) = (Vec::new(), Vec::new());
+    // In turns, so that what else the disk does slows both.
+    for n in 0..3_000 {
+        let begun = Instant::now();
+        let insert = "INSERT INTO journal (run, seq, records) VALUES (1, ?1, ?2)";
+        db.prepare_cached(insert).unwrap().execute(params![n, text]).unwrap();
+        raw.push(begun.elapsed());
+        let begun = Instant::now();
+        log.append(&store, &[&text]).unwrap();
+        ours.push(begun.elapsed());
+    }
+    let (raw, ours) = (median(&mut raw), median(&mut ours));
+    println!("raw commit {raw:?}, append {ours:?}: {:.2} times", ours.as_secs_f64() / raw.as_secs_f64());
+}
+
+/// A run that appends its next row as soon as the one before it is durable.
+fn go_on(store: Arc<Sqlite>, mut log: Log, left: Arc<AtomicU64>, text: Arc<str>, ended: mpsc::Sender<()>) {
+    if left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_err() {
+        ended.send(()).unwrap();
+        return;
+    }
+    let row = log.row(&[&text]);
+    log.wrote(&row.batch.clone());
+    let next = Arc::clone(&store);
+    store.append(
+        row,
+        Box::new(move |outcome| {
+            outcome.unwrap();
+            go_on(next, log, left, text, ended);
+        }),
+    );
+}
+
+/// So many runs append so many rows in all, each its next as soon as it may.
+fn append_all(dir: &Path, runs: usize, rows: u64, text: &str) -> (Duration, u64) {
+    let store = Arc::new(Sqlite::open(dir).unwrap());
+    let logs: Vec<_> = (0..runs).map(|n| Log::create(&*store, &format!("r{n}"))).collect();
+    let left = Arc::new(AtomicU64::new(rows));
+    let (ended, ends) = mpsc::channel();
+    let text: Arc<str> = text.into();
+    let begun = Instant::now();
+    for log in logs {
+        go_on(Arc::clone(&store), log, Arc::clone(&left), Arc::clone(&text), ended.clone());
+    }
+    for _ in 0..runs {
+        ends.recv_timeout(10 * LONG).unwrap();
+    }
+    (begun.elapsed(), std::fs::metadata(dir.join("skein.db-wal")).unwrap().len())
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn a_thousand_runs_share_a_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = 300_000;
+    let (took, log) = append_all(dir.path(), 1_000, rows, &"x".repeat(240));
+    println!("{rows} rows in {took:?}: {:.0} a second, log {log} bytes", rows as f64 / took.as_secs_f64());
+}
+
+#[test]
+fn the_log_begins_anew_though_someone_writes_all_the_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(dir.path()).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let store = &store;
+            scope.spawn(move || {
+                for n in 0..25_u8 {
+                    let frozen: Arc<[u8]> = vec![n; 1 << 20].into();
+                    let (run, definition) = (format!("r{thread}-{n}"), Hash::of(&[thread, n]));
+                    store.create(&[NewRun { definition, frozen, ..new_run(&run) }]).unwrap();
+                }
+            });
+        }
+    });
+    let log = std::fs::metadata(dir.path().join("skein.db-wal")).unwrap().len();
+    assert!(log < 140 << 20, "200 MiB were written, and the log has {log} bytes");
+}

@@ -1,0 +1,135 @@
+//! Runs, rows and waiting, for tests of stores.
+
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use serde_json::json;
+use skein_core::{
+    engine::{Batch, Event, Record},
+    ids::RunId,
+    ir::RunStatus,
+    plan::Hash,
+    time::Time,
+};
+use skein_host::store::{Append, AppendError, Claim, ClaimError, Head, NewRun, Store};
+
+/// Long enough for any machine; a test that waits so long has failed.
+pub const LONG: Duration = Duration::from_secs(60);
+
+pub fn id(run: &str) -> RunId {
+    RunId::new(run).unwrap()
+}
+
+pub fn head(status: RunStatus, closed: bool) -> Head {
+    Head {
+        workflow: "flow".into(),
+        version: Some("1.0".into()),
+        dialect: "swdl".into(),
+        status,
+        native_status: status.as_str().into(),
+        started_at: Some(Time(7)),
+        finished_at: closed.then_some(Time(9)),
+        closed,
+    }
+}
+
+pub fn new_run(run: &str) -> NewRun {
+    let frozen: Arc<[u8]> = b"a frozen definition"[..].into();
+    NewRun {
+        run: id(run),
+        definition: Hash::of(b"definition"),
+        frozen,
+        about: json!({"workspace": "/w", "who": "ada"}),
+        head: head(RunStatus::Queued, false),
+        first: None,
+        open: Vec::new(),
+    }
+}
+
+/// Claims one run.
+pub fn take(store: &dyn Store, run: &RunId) -> Result<Claim, ClaimError> {
+    store.claim(std::slice::from_ref(run))?.remove(0)
+}
+
+/// A run that rows are added to.
+#[derive(Debug, Clone)]
+pub struct Log {
+    pub claim: Claim,
+    pub seq: u64,
+    pub chain: Hash,
+}
+
+impl Log {
+    pub fn create(store: &dyn Store, run: &str) -> Log {
+        Log { claim: store.create(&[new_run(run)]).unwrap().remove(0), seq: 0, chain: Hash::ZERO }
+    }
+
+    /// Takes up a run where its journal ends.
+    pub fn claim(store: &dyn Store, run: &str) -> Log {
+        let claim = take(store, &id(run)).unwrap();
+        let (mut seq, mut chain) = (0, Hash::ZERO);
+        for batch in rows(store, run) {
+            seq = batch.seq + batch.records.len() as u64;
+            chain = batch.chain;
+        }
+        Log { claim, seq, chain }
+    }
+
+    /// The next row, which is not yet taken to be there.
+    pub fn row(&self, texts: &[&str]) -> Append {
+        let event = |text: &&str| Event::Quarantined { message: (*text).to_owned() };
+        let records = texts.iter().map(|text| Record { at: Time(5), event: event(text) }).collect();
+        Append {
+            claim: self.claim.clone(),
+            batch: Arc::new(Batch::new(self.seq, self.chain, records)),
+            head: None,
+            open: None,
+            answers: Vec::new(),
+            urgent: false,
+            last: false,
+        }
+    }
+
+    pub fn wrote(&mut self, batch: &Batch) {
+        self.seq = batch.seq + batch.records.len() as u64;
+        self.chain = batch.chain;
+    }
+
+    /// Adds a row, and goes on after it if it was written.
+    pub fn append(&mut self, store: &dyn Store, texts: &[&str]) -> Result<(), AppendError> {
+        let row = self.row(texts);
+        let batch = Arc::clone(&row.batch);
+        append(store, row)?;
+        self.wrote(&batch);
+        Ok(())
+    }
+}
+
+/// Appends, and waits for the end of it.
+pub fn append(store: &dyn Store, append: Append) -> Result<(), AppendError> {
+    let (told, outcome) = mpsc::channel();
+    store.append(append, Box::new(move |outcome| told.send(outcome).unwrap()));
+    outcome.recv_timeout(LONG).expect("an append ends")
+}
+
+pub fn rows(store: &dyn Store, run: &str) -> Vec<Batch> {
+    let mut rows = Vec::new();
+    store
+        .read(&id(run), 0, &mut |batch| {
+            rows.push(batch);
+            true
+        })
+        .unwrap();
+    rows
+}
+
+/// What the events of a run say.
+pub fn texts(store: &dyn Store, run: &str) -> Vec<String> {
+    let text = |record: Record| match record.event {
+        Event::Quarantined { message } => message,
+        other => panic!("{other:?}"),
+    };
+    rows(store, run).into_iter().flat_map(|batch| batch.records).map(text).collect()
+}

@@ -1,0 +1,132 @@
+//! Workers that misbehave, and that nothing of them is left. The codes are those of the list of faults that Skein must
+//! survive.
+
+mod ends;
+mod family;
+mod output;
+mod reap;
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc::{Receiver, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use skein_core::time::Millis;
+use skein_host::worker::{Ended, Handle, Mark, StateMark, Task, start};
+
+/// Longer than anything here may take on a machine that is busy with other things.
+const LONG: Duration = Duration::from_secs(120);
+const MISBEHAVE: &str = env!("CARGO_BIN_EXE_misbehave");
+
+/// A directory and a mark that no other test has.
+struct Place {
+    dir: tempfile::TempDir,
+    mark: Mark,
+}
+
+impl Place {
+    fn new() -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let dir = tempfile::tempdir().expect("a directory");
+        let state = StateMark::of(dir.path()).expect("its mark");
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("{state}/run/0.0.1.1.main.{n}").parse().expect("a mark");
+        Place { dir, mark }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn name(&self, name: &str) -> String {
+        self.path(name).to_str().expect("a plain path").to_owned()
+    }
+
+    fn task(&self, program: &str, arguments: &[&str]) -> Task {
+        let mut task = Task::new(program, self.dir.path(), self.path("log"), self.mark.clone());
+        task.arguments = arguments.iter().map(OsString::from).collect();
+        task.environment = vec![("PATH".into(), "/usr/bin:/bin".into())];
+        task.grace = Millis::seconds(30);
+        task
+    }
+
+    fn misbehave(&self, arguments: &[&str]) -> Task {
+        self.task(MISBEHAVE, arguments)
+    }
+
+    fn sh(&self, script: &str) -> Task {
+        self.task("/bin/sh", &["-c", script])
+    }
+
+    fn log(&self) -> Vec<u8> {
+        fs::read(self.path("log")).expect("a log")
+    }
+
+    /// Nothing that carries the mark runs, and no note says that something does.
+    fn assert_clean(&self) {
+        assert_eq!(carrying(&self.mark), Vec::<i32>::new(), "processes are left");
+        assert!(!self.path("log.pid").exists(), "a note is left");
+    }
+}
+
+/// A process under a supervisor, and how it will have ended.
+struct Started {
+    handle: Handle,
+    ended: Receiver<Ended>,
+}
+
+fn begin(task: Task) -> Started {
+    let (send, ended) = channel();
+    let handle = start(task, move |how| {
+        let _ = send.send(how);
+    });
+    Started { handle, ended }
+}
+
+impl Started {
+    fn end(&self) -> Ended {
+        self.ended.recv_timeout(LONG).expect("it ends")
+    }
+}
+
+fn run(task: Task) -> Ended {
+    begin(task).end()
+}
+
+/// The processes that carry a mark, found without the code that is tested.
+fn carrying(mark: &Mark) -> Vec<i32> {
+    let wanted = format!("SKEIN_MARK={mark}");
+    let carries = |pid: i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|b| *b == 0).any(|pair| pair.starts_with(wanted.as_bytes()))
+    };
+    let names = fs::read_dir("/proc").expect("/proc").flatten();
+    names.filter_map(|name| name.file_name().to_str()?.parse().ok()).filter(|pid| carries(*pid)).collect()
+}
+
+/// Waits for something that will come by itself.
+fn until(what: &str, mut there: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !there() {
+        assert!(began.elapsed() < LONG, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The number that a process signed with, once it has.
+fn signed(file: &Path) -> i32 {
+    until("a process signs", || file.exists());
+    fs::read_to_string(file).expect("a number").parse().expect("a number")
+}
+
+/// Not even waiting for its parent to look.
+fn gone(pid: i32) -> bool {
+    !Path::new(&format!("/proc/{pid}")).exists()
+}

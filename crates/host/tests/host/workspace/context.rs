@@ -1,0 +1,236 @@
+//! Every field of every file, for each way in which a run can go.
+
+use std::{collections::BTreeMap, fs, os::unix::fs::symlink, sync::Arc};
+
+use skein_core::{
+    engine::{Finding, Input},
+    ir::{Call, Convergence, Export, Kind, Step},
+};
+use skein_host::workspace::{Context, Ledger};
+
+use super::{
+    tree,
+    trial::{Says, Trial, agent, id, name, script, workflow},
+};
+
+/// Writes the context and compares it; then writes it again from nothing, which must come to the same.
+fn expect(file: &str, trial: &Trial) {
+    trial.write();
+    let found = tree::of(&trial.context_path());
+    tree::expect(file, &found);
+    trial.write();
+    assert_eq!(tree::of(&trial.context_path()), found, "writing it again changed it");
+    fs::remove_dir_all(trial.context_path()).unwrap();
+    trial.write();
+    assert_eq!(tree::of(&trial.context_path()), found, "written from nothing it is another");
+}
+
+fn implement() -> Step {
+    agent("implement").gives("implementation", "src/feature.ts", Some("code"))
+}
+
+#[test]
+fn success() {
+    let steps = vec![
+        implement(),
+        script("test").after(&["implement"]).gives("test-report", "test-results.txt", Some("test-report")),
+    ];
+    let trial = Trial::new(steps)
+        .file("src/feature.ts", "export const x = 1\n")
+        .seen("implement", &["src/feature.ts"], "Added utility function")
+        .ok("implement")
+        .file("test-results.txt", "1 passed\n")
+        .ok("test");
+    expect("success", &trial);
+}
+
+#[test]
+fn a_run_that_is_going_on() {
+    let steps = vec![implement(), script("test").after(&["implement"])];
+    expect("running", &Trial::new(steps));
+}
+
+#[test]
+fn failure_with_skipped_dependents() {
+    let steps = vec![implement(), agent("beside"), script("test").after(&["implement"])];
+    let trial = Trial::new(steps).fail("implement", "it does not compile").stopped("beside");
+    expect("failure", &trial);
+}
+
+#[test]
+fn failure_that_lets_the_others_go_on() {
+    let steps = vec![implement().continues(), script("test").after(&["implement"])];
+    let trial = Trial::new(steps).file("src/feature.ts", "half\n").fail("implement", "it does not compile");
+    assert_eq!(trial.source("implement", "implementation"), None);
+    expect("continue", &trial.ok("test"));
+}
+
+#[test]
+fn retry() {
+    let trial = Trial::new(vec![implement().retries(2)])
+        .fail("implement", "the network is down")
+        .wait()
+        .file("src/feature.ts", "export const x = 1\n")
+        .ok("implement");
+    expect("retry", &trial);
+}
+
+#[test]
+fn a_check_with_iterations() {
+    let step = agent("implement-all").gives("final-todo", "todo.md", None).checked(20, false, None);
+    let trial = Trial::new(vec![step])
+        .file("todo.md", "- [ ] a\n")
+        .ok("implement-all")
+        .found("implement-all", Finding::Incomplete, &["todo:a"])
+        .file("todo.md", "- [x] a\n")
+        .ok("implement-all")
+        .found("implement-all", Finding::Complete, &[]);
+    assert_eq!(trial.source("implement-all", "final-todo").as_deref(), Some("0.0.1.2.main.1"));
+    expect("iterations", &trial);
+}
+
+#[test]
+fn a_check_that_was_never_content() {
+    let step = agent("implement-all").gives("final-todo", "todo.md", None).checked(2, true, None);
+    let trial = Trial::new(vec![step, agent("verify").after(&["implement-all"])])
+        .file("todo.md", "- [ ] a\n")
+        .ok("implement-all")
+        .found("implement-all", Finding::Incomplete, &[])
+        .ok("implement-all")
+        .found("implement-all", Finding::Incomplete, &[])
+        .ok("verify");
+    expect("incomplete", &trial);
+}
+
+fn convergence(fail: bool) -> Convergence {
+    Convergence {
+        stall_threshold: 2,
+        max_stage: 3,
+        fail_on_max_stage: fail,
+        stages: Vec::new(),
+        allowed_paths: vec!["src".into()],
+        ignored_paths: vec!["*.log".into()],
+        diff_base_ref: None,
+        diff_base_ref_file: None,
+        max_changed_files: Some(5),
+    }
+}
+
+/// The same is found four times: twice the stage goes up, and the second time that is the end.
+#[test]
+fn a_stall() {
+    let step = agent("fix").checked(20, false, Some(convergence(true)));
+    let mut trial = Trial::new(vec![step]);
+    let guard =
+        ["scope:outside_allowed_paths", "scope:file:docs/x.md", "diff_budget:max_changed_files_exceeded"];
+    for said in [&guard[..], &guard[..], &["test:b"], &["test:b"]] {
+        trial = trial.ok("fix").found("fix", Finding::Incomplete, said);
+    }
+    expect("stalled", &trial);
+}
+
+#[test]
+fn a_stage_that_helped() {
+    let step = agent("fix").checked(20, false, Some(convergence(false)));
+    let trial = Trial::new(vec![step])
+        .ok("fix")
+        .found("fix", Finding::Incomplete, &["test:a"])
+        .ok("fix")
+        .found("fix", Finding::Incomplete, &["test:a"])
+        .ok("fix")
+        .found("fix", Finding::Complete, &[]);
+    expect("converged", &trial);
+}
+
+#[test]
+fn cancelled() {
+    let steps = vec![implement(), agent("beside"), script("test").after(&["implement"])];
+    let trial = Trial::new(steps)
+        .file("src/feature.ts", "x\n")
+        .ok("implement")
+        .say(Input::Cancel { by: "ann".into(), reason: Some("wrong branch".into()) })
+        .stopped("beside")
+        .stopped("test");
+    expect("cancelled", &trial);
+}
+
+#[test]
+fn a_missing_artifact() {
+    let steps = vec![implement().gives("notes", "notes/", None), script("test").after(&["implement"])];
+    let trial =
+        Trial::new(steps).file("notes/a.md", "a\n").file("notes/deep/b.md", "b\n").ok("implement").ok("test");
+    expect("missing", &trial);
+    assert!(fs::read_dir(trial.context_path().join("implement/implementation")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_called_workflow() {
+    let call = Call {
+        workflow: "sub.yaml".into(),
+        exports: vec![Export { from: id("implement"), artifact: name("implementation"), name: name("code") }],
+    };
+    let library = BTreeMap::from([("sub.yaml".to_owned(), Arc::new(workflow("sub", vec![implement()])))]);
+    let steps = vec![Step::new(id("build"), Kind::Call(call)), script("test").after(&["build"])];
+    let trial = Trial::calling(steps, &library).file("src/feature.ts", "x\n").ok("implement").ok("test");
+    assert_eq!(trial.source("build", "code").as_deref(), Some("1.0.1.1.main.1"));
+    expect("called", &trial);
+}
+
+#[test]
+fn a_ledger_is_the_same_from_the_journal() {
+    let trial = Trial::new(vec![implement().retries(1)]).fail("implement", "no").wait().ok("implement");
+    let mut again = Ledger::new();
+    trial.records.iter().for_each(|record| again.feed(record));
+    trial.story(|story| assert_eq!(*story.ledger, again));
+}
+
+/// What a consumer is given is what was kept, whatever someone wrote into the context.
+#[test]
+fn nothing_is_read_from_the_context() {
+    let trial = Trial::new(vec![implement(), script("test").after(&["implement"])]);
+    let trial = trial.file("src/feature.ts", "good\n").ok("implement");
+    trial.write();
+    fs::write(trial.context_path().join("implement/implementation/src/feature.ts"), "evil\n").unwrap();
+    let at = trial.story(|story| {
+        skein_host::workspace::find_step(
+            story.plan,
+            story.state,
+            skein_core::engine::InstanceIx::ROOT,
+            &id("implement"),
+        )
+    });
+    let source = trial.story(|story| story.source(at.unwrap(), &name("implementation"))).unwrap().unwrap();
+    trial.run.put(Some((source.attempt, &source.artifact)), &trial.workspace, &name("given")).unwrap();
+    let given = trial.dir.path().join("work/given/src/feature.ts");
+    assert_eq!(fs::read_to_string(given).unwrap(), "good\n");
+}
+
+#[test]
+fn a_context_knows_its_run_and_clears_only_what_is_a_context() {
+    let trial = Trial::new(vec![implement()]).file("context/mine/notes.md", "mine\n");
+    assert_eq!(trial.context().holder().unwrap(), None);
+    trial.write();
+    let holder = trial.context().holder().unwrap().unwrap();
+    assert_eq!((holder.id.as_str(), holder.status.as_str()), ("run-1", "RUNNING"));
+    fs::write(trial.context_path().join(".skein-pending-1-2-3"), "left by a crash").unwrap();
+    trial.context().clear().unwrap();
+    assert_eq!(tree::of(&trial.context_path()), "mine/\nmine/notes.md\n    mine\n");
+    fs::write(trial.context_path().join("_workflow.json"), "{").unwrap();
+    assert_eq!(trial.context().holder().unwrap(), None);
+}
+
+#[test]
+fn a_context_is_never_written_through_a_link() {
+    let trial = Trial::new(vec![implement()]);
+    let outside = trial.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::create_dir(trial.context_path()).unwrap();
+    symlink(&outside, trial.context_path().join("implement")).unwrap();
+    let error = trial.story(|story| trial.context().write(story)).unwrap_err();
+    assert!(error.to_string().contains("`implement` is a symbolic link"), "{error}");
+    fs::remove_dir_all(trial.context_path()).unwrap();
+    symlink(&outside, trial.context_path()).unwrap();
+    assert!(Context::open(&trial.workspace, "context").is_err());
+    assert!(Context::open(&trial.workspace, "../outside").is_err());
+    assert!(fs::read_dir(&outside).unwrap().next().is_none());
+}

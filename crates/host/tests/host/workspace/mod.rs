@@ -1,0 +1,6 @@
+//! Files going in and out of workspaces.
+
+mod context;
+mod full;
+mod tree;
+mod trial;

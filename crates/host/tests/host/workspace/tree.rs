@@ -1,0 +1,44 @@
+//! A folder and all that is in it, as text.
+
+use std::{env, fs, path::Path};
+
+/// Every folder and file with what it holds, in order.
+pub fn of(root: &Path) -> String {
+    let mut text = String::new();
+    add(root, "", &mut text);
+    text
+}
+
+fn add(folder: &Path, path: &str, text: &mut String) {
+    let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(Result::unwrap).collect();
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let name = format!("{path}{}", entry.file_name().to_str().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            text.push_str(&format!("{name}/\n"));
+            add(&entry.path(), &format!("{name}/"), text);
+        } else {
+            text.push_str(&format!("{name}\n"));
+            for line in fs::read_to_string(entry.path()).unwrap().lines() {
+                text.push_str(&format!("    {line}\n"));
+            }
+        }
+    }
+}
+
+/// Compares with what is written down. `UPDATE_SNAPSHOTS` writes it down anew.
+pub fn expect(name: &str, found: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host/workspace/expected");
+    let path = folder.join(format!("{name}.txt"));
+    if env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&path, found).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        found,
+        expected,
+        "{} differs; look at it, and set UPDATE_SNAPSHOTS to accept it",
+        path.display()
+    );
+}

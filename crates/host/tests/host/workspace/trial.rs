@@ -1,0 +1,278 @@
+//! A run of an AgentCore workflow whose workers are played by the test, with real folders.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{
+        AttemptEnd, AttemptId, Cost, Finding, Input, Record, Report, Role, RunState, Start, Stimulus, decide,
+    },
+    ids::{ArtifactName, RunId, StepId, WorkflowId},
+    ir::*,
+    plan::{Plan, check},
+    time::{Millis, Time},
+};
+use skein_host::workspace::{
+    ArtifactLimits, Context, Kept, Ledger, Observation, Root, RunDir, Story, find_step,
+};
+
+pub fn id(text: &str) -> StepId {
+    StepId::new(text).unwrap()
+}
+
+pub fn name(text: &str) -> ArtifactName {
+    ArtifactName::new(text).unwrap()
+}
+
+pub fn agent(text: &str) -> Step {
+    let worker = Worker::Agent {
+        name: None,
+        program: Some("CODEX_CLI".into()),
+        model: None,
+        instructions: None,
+        capabilities: vec![Capability::Read, Capability::Edit],
+        tools: Vec::new(),
+        max_turns: None,
+        command_timeout: None,
+    };
+    let mut step = Step::new(id(text), Kind::Work(Box::new(Work::new(worker))));
+    step.policy.effects.incomplete = Effect::CONTINUE;
+    step.policy.keeps_slot = true;
+    step
+}
+
+pub fn script(text: &str) -> Step {
+    let worker = Worker::Script { text: "true".into(), capabilities: vec![Capability::Read] };
+    Step { kind: Kind::Work(Box::new(Work::new(worker))), ..agent(text) }
+}
+
+/// What is said of a step, one thing after another.
+pub trait Says: Sized {
+    fn after(self, steps: &[&str]) -> Self;
+    fn gives(self, name: &str, path: &str, kind: Option<&str>) -> Self;
+    fn continues(self) -> Self;
+    fn retries(self, more: u32) -> Self;
+    fn checked(self, max: u32, incomplete_is_an_end: bool, convergence: Option<Convergence>) -> Self;
+}
+
+fn work(step: &mut Step) -> &mut Work {
+    let Kind::Work(work) = &mut step.kind else { panic!("{} is no work", step.id) };
+    work
+}
+
+impl Says for Step {
+    fn after(self, steps: &[&str]) -> Step {
+        Step { after: steps.iter().map(|step| id(step)).collect(), ..self }
+    }
+
+    fn gives(mut self, name: &str, path: &str, kind: Option<&str>) -> Step {
+        let gives = ArtifactOut { name: self::name(name), path: path.into(), kind: kind.map(str::to_owned) };
+        work(&mut self).gives.push(gives);
+        self
+    }
+
+    fn continues(mut self) -> Step {
+        self.policy.effects.failed = Effect::CONTINUE;
+        self
+    }
+
+    fn retries(mut self, more: u32) -> Step {
+        self.policy.retry = Retry::of(&ErrorClass::CURABLE, more + 1, Backoff::default());
+        self
+    }
+
+    fn checked(mut self, max: u32, end: bool, convergence: Option<Convergence>) -> Step {
+        let worker = work(&mut self).worker.clone();
+        work(&mut self).check = Some(Box::new(Check {
+            worker,
+            timeout: None,
+            max_iterations: max,
+            incomplete_is_an_end: end,
+            decision_file: None,
+            convergence,
+        }));
+        self
+    }
+}
+
+pub fn workflow(title: &str, steps: Vec<Step>) -> Workflow {
+    let mut scope = Scope::new(Shape::Graph, steps);
+    scope.timeout = Some(Millis::minutes(30));
+    scope.concurrency = Some(2);
+    let mut workflow = Workflow::new(WorkflowId::new(title).unwrap(), scope);
+    workflow.words = Words::of(run_word, step_word);
+    workflow.context.directory = Some("./context".into());
+    workflow
+}
+
+fn run_word(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Succeeded => "SUCCEEDED",
+        RunStatus::Failed => "FAILED",
+        RunStatus::TimedOut => "TIMED_OUT",
+        RunStatus::Cancelled => "CANCELLED",
+        _ => "RUNNING",
+    }
+}
+
+fn step_word(status: StepStatus) -> &'static str {
+    match status {
+        StepStatus::Checking => "CHECKING",
+        StepStatus::Succeeded => "SUCCEEDED",
+        StepStatus::Failed | StepStatus::TimedOut => "FAILED",
+        StepStatus::Incomplete => "INCOMPLETE",
+        StepStatus::Skipped => "SKIPPED",
+        StepStatus::Cancelled => "CANCELLED",
+        _ => "RUNNING",
+    }
+}
+
+/// Each thing that is said takes a second, from the same second on.
+pub struct Trial {
+    pub dir: tempfile::TempDir,
+    plan: Plan,
+    pub state: RunState,
+    pub records: Vec<Record>,
+    ledger: Ledger,
+    pub run: RunDir,
+    pub workspace: Root,
+    now: Time,
+}
+
+impl Trial {
+    pub fn new(steps: Vec<Step>) -> Trial {
+        Trial::calling(steps, &BTreeMap::new())
+    }
+
+    pub fn calling(steps: Vec<Step>, library: &BTreeMap<String, Arc<Workflow>>) -> Trial {
+        let checked = check(Arc::new(workflow("main", steps)), library);
+        let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
+        let plan = definition.bind(Value::Null).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["state", "work"] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let state = Root::open(&dir.path().join("state")).unwrap();
+        let run = RunDir::create(&state, &RunId::new("run-1").unwrap()).unwrap();
+        let workspace = Root::open(&dir.path().join("work")).unwrap();
+        let trial = Trial {
+            dir,
+            plan,
+            state: RunState::new(),
+            records: Vec::new(),
+            ledger: Ledger::new(),
+            run,
+            workspace,
+            now: Time(1_700_000_000_000),
+        };
+        let run = RunId::new("run-1").unwrap();
+        trial.say(Input::Start(Box::new(Start { run, retry_of: None, attempt: 1, context: Value::Null })))
+    }
+
+    pub fn say(mut self, input: Input) -> Trial {
+        let mut events = Vec::new();
+        decide(&self.plan, &mut self.state, &Stimulus { at: self.now, grant: 100, input }, &mut events)
+            .unwrap();
+        for event in events {
+            let record = Record { at: self.now, event };
+            self.ledger.feed(&record);
+            self.records.push(record);
+        }
+        self.now = self.now.after(Millis::seconds(1));
+        self
+    }
+
+    pub fn file(self, path: &str, text: &str) -> Trial {
+        let path = self.dir.path().join("work").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        self
+    }
+
+    /// The one attempt of a step that is in flight.
+    fn attempt(&self, step: &str) -> AttemptId {
+        let of = |attempt: &&AttemptId| {
+            let scope = self.state.instance(attempt.at.0).scope;
+            self.plan.definition.scope(scope).step(attempt.at.1).id.as_str() == step
+        };
+        *self.state.in_flight().iter().find(of).unwrap_or_else(|| panic!("nothing of {step} is in flight"))
+    }
+
+    fn end(self, step: &str, end: AttemptEnd) -> Trial {
+        let attempt = self.attempt(step);
+        let cost = Cost { tokens: 5_000, micro_usd: None };
+        self.say(Input::Finished { attempt, report: Report { end, cost } })
+    }
+
+    /// A worker succeeds: what it gave is kept before that is said.
+    pub fn ok(self, step: &str) -> Trial {
+        let attempt = self.attempt(step);
+        if attempt.role == Role::Main {
+            self.keep(attempt);
+        }
+        self.end(step, AttemptEnd::Succeeded { output: Arc::new(json!({})) })
+    }
+
+    fn keep(&self, attempt: AttemptId) -> Kept {
+        let scope = self.state.instance(attempt.at.0).scope;
+        let Kind::Work(work) = &self.plan.definition.scope(scope).step(attempt.at.1).kind else { panic!() };
+        let limits = ArtifactLimits::default();
+        self.run.keep(attempt, &self.workspace, &work.gives, &[], limits).unwrap()
+    }
+
+    pub fn seen(self, step: &str, files: &[&str], summary: &str) -> Trial {
+        let files_changed = files.iter().map(ToString::to_string).collect();
+        let seen = Observation { command: None, files_changed, summary: Some(summary.into()) };
+        self.run.attempt(self.attempt(step)).unwrap().observe(&seen).unwrap();
+        self
+    }
+
+    pub fn fail(self, step: &str, message: &str) -> Trial {
+        let end = AttemptEnd::Failed {
+            class: ErrorClass::Transient,
+            code: None,
+            message: message.into(),
+            retry_at: None,
+        };
+        self.end(step, end)
+    }
+
+    pub fn stopped(self, step: &str) -> Trial {
+        self.end(step, AttemptEnd::Stopped)
+    }
+
+    pub fn found(self, step: &str, finding: Finding, fingerprints: &[&str]) -> Trial {
+        let fingerprints = fingerprints.iter().map(ToString::to_string).collect();
+        self.end(step, AttemptEnd::Checked { finding, reasons: vec!["not yet".into()], fingerprints })
+    }
+
+    /// Time passes until a retry is due.
+    pub fn wait(mut self) -> Trial {
+        self.now = self.now.after(Millis::minutes(1));
+        self.say(Input::Wake)
+    }
+
+    pub fn context(&self) -> Context {
+        Context::open(&self.workspace, "./context").unwrap()
+    }
+
+    pub fn context_path(&self) -> PathBuf {
+        self.dir.path().join("work/context")
+    }
+
+    pub fn story<T>(&self, then: impl FnOnce(&Story<'_>) -> T) -> T {
+        then(&Story { plan: &self.plan, state: &self.state, ledger: &self.ledger, run: &self.run })
+    }
+
+    pub fn write(&self) {
+        self.story(|story| self.context().write(story)).unwrap();
+    }
+
+    /// What a step of the root gave.
+    pub fn source(&self, step: &str, artifact: &str) -> Option<String> {
+        let root = skein_core::engine::InstanceIx::ROOT;
+        let at = find_step(&self.plan, &self.state, root, &id(step)).unwrap();
+        let source = self.story(|story| story.source(at, &name(artifact))).unwrap();
+        source.map(|source| source.attempt.to_string())
+    }
+}

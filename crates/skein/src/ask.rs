@@ -1,0 +1,114 @@
+//! Asking at the terminal: a gate or a hold of the run that is shown here can be answered where it is shown. It may be
+//! answered elsewhere meanwhile, and then the question is gone.
+
+use std::{
+    io::{self, BufRead, IsTerminal},
+    sync::{Arc, mpsc::Sender},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::getpgrp,
+    termios::tcgetpgrp,
+};
+use skein_core::{
+    engine::{Actor, Decision, Input, Opening},
+    ids::RunId,
+};
+use skein_host::host::Host;
+
+use crate::{
+    output::{Format, Output},
+    watch::{Note, Of},
+};
+
+/// How often a process in the background looks whether it is in the foreground again, when something was typed.
+const AWAY: Duration = Duration::from_secs(1);
+
+/// Whoever is at the terminal, and to whom their answers go.
+#[derive(Debug)]
+pub struct Ask {
+    host: Arc<Host>,
+    run: RunId,
+    actor: Actor,
+}
+
+/// Whether someone is there who can see a question and answer it.
+pub fn is_someone_there(output: Output) -> bool {
+    output.format == Format::Human && io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+impl Ask {
+    /// Listens to what is typed from now on.
+    pub fn new(host: Arc<Host>, run: RunId, actor: Actor, notes: Sender<Of>) -> io::Result<Ask> {
+        std::thread::Builder::new().name("typed".into()).spawn(move || listen(&notes))?;
+        Ok(Ask { host, run, actor })
+    }
+
+    /// Takes an answer. What to say of it, if it is none or is refused.
+    pub fn answer(&self, opening: Opening, typed: &str) -> Option<String> {
+        let Some((decision, reason)) = understood(typed) else {
+            return Some("`y` approves and `n` rejects; a reason may follow".to_owned());
+        };
+        let input = Input::Decide { opening, decision, by: self.actor.clone(), reason };
+        match self.host.say(&self.run, input) {
+            Some(Ok(())) | None => None,
+            Some(Err(refusal)) => Some(refusal.to_string()),
+        }
+    }
+}
+
+/// What an answer means: a word, and perhaps a reason.
+fn understood(typed: &str) -> Option<(Decision, Option<String>)> {
+    let typed = typed.trim();
+    let (word, reason) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
+    let decision = match word.trim_end_matches([',', ':', ';', '.']).to_lowercase().as_str() {
+        "y" | "yes" | "approve" => Decision::Approve,
+        "n" | "no" | "reject" => Decision::Reject,
+        _ => return None,
+    };
+    let reason = reason.trim();
+    Some((decision, (!reason.is_empty()).then(|| reason.to_owned())))
+}
+
+/// Passes on each line. A process in the background that reads would be stopped, so it does not.
+fn listen(notes: &Sender<Of>) {
+    let input = io::stdin();
+    loop {
+        if poll(&mut [PollFd::new(&input, PollFlags::IN)], None).is_err() {
+            return;
+        }
+        if tcgetpgrp(&input).ok() != Some(getpgrp()) {
+            std::thread::sleep(AWAY);
+            continue;
+        }
+        let mut line = String::new();
+        match input.lock().read_line(&mut line) {
+            Ok(length) if length > 0 => {
+                if notes.send((None, Note::Typed(line))).is_err() {
+                    return;
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_word_and_perhaps_a_reason() {
+        let yes = |reason: Option<&str>| Some((Decision::Approve, reason.map(str::to_owned)));
+        let no = |reason: Option<&str>| Some((Decision::Reject, reason.map(str::to_owned)));
+        assert_eq!(understood("y\n"), yes(None));
+        assert_eq!(understood("  YES  looks good \n"), yes(Some("looks good")));
+        assert_eq!(understood("n, not yet"), no(Some("not yet")));
+        assert_eq!(understood("reject"), no(None));
+        for none in ["", "\n", "maybe", "yesterday", "yn"] {
+            assert_eq!(understood(none), None, "{none:?}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Hearing that files have changed, for those who follow what another process does.
+//!
+//! Nothing is asked for again and again: the system tells of each write. Because a file system may not, there is a look
+//! every second all the same.
+
+use std::{io, mem::MaybeUninit, os::fd::OwnedFd, path::Path};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::inotify::{self, CreateFlags, Reader, WatchFlags},
+};
+
+/// How long a change can go unnoticed where the system does not tell of it.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+#[derive(Debug)]
+pub struct Changes {
+    told: OwnedFd,
+}
+
+impl Changes {
+    pub fn new() -> io::Result<Changes> {
+        Ok(Changes { told: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)? })
+    }
+
+    /// Of what is written to the journal of a state folder.
+    pub fn of_journal(state: &Path) -> io::Result<Changes> {
+        let changes = Changes::new()?;
+        changes.watch(state);
+        Ok(changes)
+    }
+
+    /// From now on also of files in this folder. One that cannot be watched is looked at every second.
+    pub fn watch(&self, folder: &Path) {
+        let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO;
+        let _ = inotify::add_watch(&self.told, folder, flags);
+    }
+
+    /// Until something changed, or it is time to look.
+    pub fn wait(&self) {
+        let mut polled = [PollFd::new(&self.told, PollFlags::IN)];
+        if poll(&mut polled, Some(&LOOK)).is_err() {
+            return;
+        }
+        let mut bytes = [MaybeUninit::uninit(); 4096];
+        let mut events = Reader::new(&self.told, &mut bytes);
+        while events.next().is_ok() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_write_is_heard_before_the_next_look() {
+        let folder = std::env::temp_dir().join(format!("skein-changes-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let changes = Changes::of_journal(&folder).unwrap();
+        fs::write(folder.join("file"), "x").unwrap();
+        let begun = Instant::now();
+        changes.wait();
+        assert!(begun.elapsed().as_millis() < 900, "{:?}", begun.elapsed());
+        let events = Reader::new(&changes.told, &mut [MaybeUninit::uninit(); 64]).next().is_err();
+        assert!(events, "what was heard is not heard again");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,130 @@
+//! Leaving a run to a process in the background: ourselves again, as `resume`, in a session of its own.
+//!
+//! The run is begun and durable before that process exists, so that nothing is lost if it never does.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Read},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{fs::OpenOptionsExt, net::UnixStream},
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::json;
+use skein_core::ids::RunId;
+use skein_host::{
+    host::Begin,
+    secret::Secrets,
+    store::Store,
+    workspace::{Root, RunDir},
+};
+
+use crate::{
+    exit::Exit,
+    output::Output,
+    own::Own,
+    state::{State, failed},
+    watch::Note,
+};
+
+/// What the process in the background prints, in the folder of the run.
+const PRINTED: &str = "output.log";
+
+/// Begins a run here, with nothing at work, and leaves it to a process in the background.
+pub fn begin(state: &State, begin: Begin, output: Output) -> Result<Exit, Exit> {
+    let run = begin.start.run.clone();
+    let own = Own::new(state, Secrets::default(), 0, output)?;
+    own.host.begin(vec![begin]).map_err(|error| failed(&error, output))?;
+    // Until its beginning is durable.
+    while let Ok((_, note)) = own.told.any() {
+        match note {
+            Note::Row(_) => break,
+            Note::Over(over) => {
+                let state = skein_core::engine::RunState::new();
+                return Err(crate::watch::exit(&state, &over, false, output));
+            }
+            Note::Line(..) | Note::Typed(_) | Note::NoSpace | Note::Next(_) => {}
+        }
+    }
+    own.host.leave(&run);
+    drop(own);
+    leave(state, &run, output)
+}
+
+/// Leaves a run that nobody has to a process in the background.
+pub fn leave(state: &State, run: &RunId, output: Output) -> Result<Exit, Exit> {
+    let row = state.store.run(run).map_err(|error| failed(&error, output))?;
+    let closed = row.is_some_and(|row| row.head.closed);
+    let printed = if closed { None } else { Some(start(state, run, output)?) };
+    if output.is_json() {
+        output.json(&json!({"run_id": run, "output": printed}));
+        return Ok(Exit::Done);
+    }
+    output.text(&format!("run {run} goes on in the background\n"));
+    let rows = [
+        format!("skein runs {run} --follow"),
+        format!("skein logs {run} --follow"),
+        format!("skein cancel {run}"),
+    ];
+    output.text(&rows.iter().map(|row| format!("  {row}\n")).collect::<String>());
+    Ok(Exit::Done)
+}
+
+/// Starts the process, and waits until it has the run.
+fn start(state: &State, run: &RunId, output: Output) -> Result<PathBuf, Exit> {
+    let printed = folder(state, run).map_err(|why| output.refuse(Exit::Store, &why, None))?.join(PRINTED);
+    let begun = spawn(&state.path, run, &printed);
+    let hint = format!("the run is kept; `skein resume {run}` goes on with it");
+    match begun {
+        Ok(true) => Ok(printed),
+        Ok(false) => {
+            let said = std::fs::read_to_string(&printed).unwrap_or_default();
+            let said = said.trim().strip_prefix("error: ").unwrap_or(said.trim());
+            let message = format!("the process in the background did not take the run: {said}");
+            Err(output.refuse(Exit::Refused, &message, Some(&hint)))
+        }
+        Err(error) => {
+            let message = format!("no process can be started in the background: {error}");
+            Err(output.refuse(Exit::Refused, &message, Some(&hint)))
+        }
+    }
+}
+
+fn folder(state: &State, run: &RunId) -> Result<PathBuf, String> {
+    let root = Root::open(&state.path).map_err(|error| error.to_string())?;
+    let folder = RunDir::create(&root, run).map_err(|error| error.to_string())?;
+    Ok(folder.path().to_owned())
+}
+
+/// Whether it says that it has the run. It says so on its standard input, where nothing is ever to be read.
+fn spawn(state: &Path, run: &RunId, printed: &Path) -> io::Result<bool> {
+    let to = OpenOptions::new().append(true).create(true).mode(0o600).open(printed)?;
+    let (mut ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--state").arg(state).args(["resume", run.as_str(), "--detached"]);
+    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::from(to.try_clone()?)).stderr(to);
+    let mut child = command.spawn()?;
+    // Our end of what it was given is closed with this.
+    drop(command);
+    if matches!(ours.read(&mut [0]), Ok(1)) {
+        // It outlives us, and is nobody's to wait for.
+        return Ok(true);
+    }
+    child.wait()?;
+    Ok(false)
+}
+
+/// A session of its own, which no terminal takes down with it.
+pub fn begin_session() {
+    // Who leads a session already has one.
+    let _ = rustix::process::setsid();
+}
+
+/// Tells whoever started this process that it has the run.
+pub fn tell_begun() {
+    // Someone who does not listen needs not to know.
+    let _ = rustix::io::write(io::stdin().as_fd(), b"!");
+}

@@ -1,0 +1,161 @@
+//! `skein logs`: what the workers of a run printed, attempt by attempt, without what a terminal would obey.
+
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+
+use clap::Args;
+use serde_json::json;
+use skein_core::{closest::did_you_mean, engine::AttemptId, plan::Plan};
+use skein_host::store::{Owner, RunRow, Store};
+
+use crate::{
+    changes::Changes,
+    exit::Exit,
+    live::one_line,
+    output::Output,
+    printed::{Log, Logs, Meant},
+    state::{State, failed},
+};
+
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct Arguments {
+    /// The run, by its id or how that begins.
+    run: String,
+    /// The path of a step; all of them unless told otherwise.
+    step: Option<String>,
+    /// Only this attempt of the step and what checked it, from 1 in the order in which they were started.
+    #[arg(long, value_name = "NUMBER", requires = "step")]
+    attempt: Option<u32>,
+    /// Show what is printed until the run is over or left.
+    #[arg(long)]
+    follow: bool,
+    /// To the byte, with all that a terminal would obey.
+    #[arg(long)]
+    raw: bool,
+}
+
+pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
+    logs(arguments, state, output).unwrap_or_else(|exit| exit)
+}
+
+fn logs(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
+    let (state, row) = State::with_run(given, &arguments.run, output)?;
+    let plan = state.plan(&row, output)?;
+    let meant = Meant { step: arguments.step.as_deref(), number: arguments.attempt };
+    let mut logs = Logs::new(&plan, state.kept(&row.run), meant);
+    let follow = arguments.follow && !output.is_json();
+    // Before the first look, so that nothing is missed in between.
+    let changes = Changes::of_journal(&state.path)
+        .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
+    let mut over = look(&state, &row, &mut logs, output)?;
+    check(&logs, &plan, meant, !follow || over, output)?;
+    if output.is_json() {
+        let objects: Vec<_> = logs.all.iter().map(Log::object).collect();
+        output.json(&json!({"run_id": row.run, "logs": objects}));
+        return Ok(Exit::Done);
+    }
+    let titled = !arguments.raw && (follow || logs.all.len() > 1);
+    let mut page = Page { output, raw: arguments.raw, titled, last: None, whole: true };
+    page.show(&mut logs)?;
+    while follow && !over {
+        let going = logs.all.iter().filter(|log| log.is_going());
+        going.filter_map(Log::folder).for_each(|folder| changes.watch(folder));
+        changes.wait();
+        over = look(&state, &row, &mut logs, output)?;
+        page.show(&mut logs)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Reads on in the journal. Whether nothing more is to come.
+fn look(state: &State, row: &RunRow, logs: &mut Logs<'_>, output: Output) -> Result<bool, Exit> {
+    // The row first: what ends a run is in the journal before its row says so.
+    let row = state.store.run(&row.run).map_err(|error| failed(&error, output))?;
+    let lives = |row: &RunRow| {
+        !row.head.closed && row.quarantined.is_none() && matches!(row.owner, Owner::Other(_) | Owner::Here)
+    };
+    if let Some(row) = &row {
+        logs.read(&*state.store, &row.run).map_err(|error| failed(&error, output))?;
+    }
+    Ok(!row.as_ref().is_some_and(lives))
+}
+
+/// Says no to a step or an attempt that there is not, and, where none is to come, to what there was never.
+fn check(logs: &Logs<'_>, plan: &Plan, meant: Meant<'_>, last: bool, output: Output) -> Result<(), Exit> {
+    let Some(step) = meant.step.filter(|_| logs.all.is_empty()) else { return Ok(()) };
+    let scopes = plan.definition.scopes.iter();
+    let ids: Vec<&str> = scopes.flat_map(|entry| &entry.scope.steps).map(|step| step.id.as_str()).collect();
+    let known = ids.iter().any(|id| step.rsplit('/').next() == Some(*id));
+    let refuse =
+        |message: String, hint: Option<String>| Err(output.refuse(Exit::Refused, &message, hint.as_deref()));
+    match (known, logs.steps.get(step), meant.number) {
+        (_, Some(count), Some(number)) if last => {
+            refuse(format!("`{step}` has no attempt {number}"), Some(format!("it has {count}")))
+        }
+        (false, None, _) => {
+            let names = logs.steps.keys().map(String::as_str).chain(ids.iter().copied());
+            refuse(format!("there is no step `{step}`"), did_you_mean(step, names))
+        }
+        (true, None, _) if last => refuse(format!("nothing of `{step}` has been started"), None),
+        _ => Ok(()),
+    }
+}
+
+/// Where logs are shown.
+struct Page {
+    output: Output,
+    raw: bool,
+    /// Whether each attempt is named above what it printed.
+    titled: bool,
+    last: Option<AttemptId>,
+    /// Whether the last line has its end.
+    whole: bool,
+}
+
+impl Page {
+    fn show(&mut self, logs: &mut Logs<'_>) -> Result<(), Exit> {
+        for log in &mut logs.all {
+            let (file, shown) = (log.file.clone(), self.one(log));
+            shown.map_err(|error| {
+                let message = format!("the log `{}` cannot be read: {error}", file.display());
+                self.output.refuse(Exit::Store, &message, None)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, log: &mut Log) -> io::Result<()> {
+        if self.raw {
+            let mut out = io::stdout().lock();
+            let mut written = Ok(());
+            log.raw(&mut |bytes| {
+                if written.is_ok() {
+                    written = out.write_all(bytes);
+                }
+            })?;
+            // A reader that left wants no more.
+            return written.and_then(|()| out.flush()).or_else(|error| {
+                match crate::output::reader_left(&error) {
+                    true => Ok(()),
+                    false => Err(error),
+                }
+            });
+        }
+        let (attempt, title) = (log.attempt, one_line(&log.title()));
+        log.safe(&mut |text| {
+            if text.is_empty() {
+                return;
+            }
+            if self.titled && self.last != Some(attempt) {
+                let before = if self.whole { "" } else { "\n" };
+                self.output.exact(&format!("{before}{}\n", self.output.paint.title(&format!("── {title}"))));
+                self.last = Some(attempt);
+            }
+            self.output.exact(text);
+            self.whole = text.ends_with('\n');
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! `skein resume`: goes on with runs that nobody has, because they were left or because who had them died.
+
+use std::path::Path;
+
+use clap::Args;
+use skein_core::{ids::RunId, plan::Plan};
+use skein_host::{
+    crew::About,
+    store::{ClaimError, Owner, RunRow, Store, Which},
+};
+
+use super::{detach, resume_all};
+use crate::{
+    exit::Exit,
+    output::Output,
+    own::{self, Own},
+    person, say,
+    state::{State, failed},
+    watch::{self, Follow, Over},
+};
+
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct Arguments {
+    /// The run, by its id or how that begins; the only one there is unless told otherwise.
+    #[arg(conflicts_with = "all")]
+    run: Option<String>,
+    /// All runs that were left or whose process died.
+    #[arg(long)]
+    all: bool,
+    /// Leave a run when it waits for a person or a signal.
+    #[arg(long)]
+    no_wait: bool,
+    /// Leave the run to a process in the background.
+    #[arg(long, conflicts_with_all = ["all", "no_wait"])]
+    detach: bool,
+    /// This is the process in the background.
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
+    resume(arguments, state, output).unwrap_or_else(|exit| exit)
+}
+
+fn resume(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
+    if arguments.all {
+        return resume_all::run(given, !arguments.no_wait, output);
+    }
+    let (state, row) = match &arguments.run {
+        Some(run) => State::with_run(given, run, output)?,
+        None => only(given, output)?,
+    };
+    check(&row, output)?;
+    if arguments.detach {
+        return detach::leave(&state, &row.run, output);
+    }
+    if arguments.detached {
+        detach::begin_session();
+    }
+    let about = say::about(&row, output)?;
+    let secrets = own::secrets(&about.secrets, output)?;
+    let plan = state.plan(&row, output)?;
+    let before = watch::events(&*state.store, &row.run).map_err(|error| failed(&error, output))?;
+    let own = Own::new(&state, secrets, own::workers(&about.project), output)?;
+    own.listen(vec![row.run.clone()], &person::name(), output)?;
+    own.resume(&row.run, output)?;
+    if arguments.detached {
+        detach::tell_begun();
+    }
+    let going = Going { run: &row.run, plan, about: &about, before, waits: !arguments.no_wait };
+    Ok(go_on(&state, &own, going, output))
+}
+
+/// Runs that can be gone on with.
+pub fn left(state: &State, output: Output) -> Result<Vec<RunRow>, Exit> {
+    let unfinished = state.store.runs(Which::Unfinished).map_err(|error| failed(&error, output))?;
+    let nobodys = |row: &RunRow| matches!(row.owner, Owner::Nobody | Owner::Dead(_));
+    Ok(unfinished.into_iter().filter(nobodys).collect())
+}
+
+/// The one that can be gone on with.
+fn only(given: Option<&Path>, output: Output) -> Result<(State, RunRow), Exit> {
+    let nothing = || output.refuse(Exit::Refused, "there is nothing to go on with", None);
+    let state = State::find(given, output)?.ok_or_else(nothing)?;
+    let left = left(&state, output)?;
+    match &left[..] {
+        [] => Err(nothing()),
+        [one] => Ok((state, one.clone())),
+        several => {
+            let named: Vec<String> = several.iter().take(5).map(|row| format!("`{}`", row.run)).collect();
+            let more = if several.len() > named.len() { ", …" } else { "" };
+            let message = format!("{} runs were left: {}{more}", several.len(), named.join(", "));
+            let hint = "name one of them, or go on with all by `--all`";
+            Err(output.refuse(Exit::Usage, &message, Some(hint)))
+        }
+    }
+}
+
+/// Says no to what is over, and to what someone has.
+fn check(row: &RunRow, output: Output) -> Result<(), Exit> {
+    let run = &row.run;
+    if row.head.closed {
+        let message = format!("run `{run}` is over: {}", row.head.native_status);
+        let hint = format!("`skein runs {run}` shows how it went");
+        return Err(output.refuse(Exit::Refused, &message, Some(&hint)));
+    }
+    match &row.owner {
+        Owner::Other(_) => {
+            let error = ClaimError::Owned("another process".to_owned()).into();
+            Err(own::not_had(run, &error, output))
+        }
+        Owner::Nobody | Owner::Here | Owner::Dead(_) => Ok(()),
+    }
+}
+
+/// A run that this process owns from now on.
+#[derive(Debug)]
+pub struct Going<'a> {
+    pub run: &'a RunId,
+    pub plan: Plan,
+    pub about: &'a About,
+    /// So many events are known already.
+    pub before: u64,
+    pub waits: bool,
+}
+
+/// Shows a run that is owned here until it is over or left, and whatever run retries it.
+pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit {
+    let (mut run, mut before) = (going.run.clone(), going.before);
+    loop {
+        let ask = if going.waits { own.ask(state, &run, going.about, output) } else { None };
+        let follow = Follow {
+            run: &run,
+            plan: going.plan.clone(),
+            store: &*state.store,
+            workspace: &going.about.workspace,
+            kept: &state.kept(&run),
+            before,
+            waits: going.waits,
+            quiet: false,
+            had: false,
+            ask,
+        };
+        let last = watch::follow(follow, &own.told, output);
+        if let (Over::Closed, Some(next)) = (&last.over, last.next) {
+            own.also(next.clone());
+            (run, before) = (next, 0);
+            continue;
+        }
+        if last.over == Over::Waits {
+            own.host.leave(&run);
+        }
+        return watch::exit(&last.state, &last.over, own.is_stopped(), output);
+    }
+}

@@ -1,0 +1,88 @@
+//! `skein run`: does the work of a workflow, shows it, and loses nothing.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::Value;
+use skein_core::{engine::Start, limits, plan::Plan};
+use skein_host::{
+    crew::About,
+    host::{Begin, new_id},
+};
+
+use super::{
+    detach,
+    load::Loaded,
+    plan,
+    resume::{Going, go_on},
+};
+use crate::{
+    exit::Exit,
+    orphans,
+    output::Output,
+    own::{self, Own},
+    person,
+    settle::{self, Wishes},
+    state::State,
+};
+
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct Arguments {
+    #[command(flatten)]
+    what: plan::Arguments,
+    /// The folder to work in; the project unless told otherwise.
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+    /// A folder beyond the project in which steps may work.
+    #[arg(long = "allow-root", value_name = "DIR")]
+    allow_root: Vec<PathBuf>,
+    /// Leave the run when it waits for a person or a signal.
+    #[arg(long)]
+    no_wait: bool,
+    /// Leave the run to a process in the background.
+    #[arg(long, conflicts_with = "no_wait")]
+    detach: bool,
+}
+
+pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
+    begin(arguments, state, output).unwrap_or_else(|exit| exit)
+}
+
+fn begin(arguments: &Arguments, state: Option<&Path>, output: Output) -> Result<Exit, Exit> {
+    let (loaded, plan) = plan::bound(&arguments.what, output)?;
+    let state = State::open(state, &loaded.project.root, output)?;
+    let about = settled(arguments, &loaded, &plan, &state, output)?;
+    let secrets = own::secrets(&about.secrets, output)?;
+    orphans::tell(&state, output)?;
+    let run = new_id();
+    let start = Start { run: run.clone(), retry_of: None, attempt: 1, context: Value::Null };
+    let begin = Begin { plan: plan.clone(), start, about: about.value() };
+    if arguments.detach {
+        return detach::begin(&state, begin, output);
+    }
+    let workers = loaded.project.config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
+    let own = Own::new(&state, secrets, workers, output)?;
+    own.listen(vec![run.clone()], &about.user, output)?;
+    own.host.begin(vec![begin]).map_err(|error| crate::state::failed(&error, output))?;
+    let going = Going { run: &run, plan, about: &about, before: 0, waits: !arguments.no_wait };
+    Ok(go_on(&state, &own, going, output))
+}
+
+fn settled(
+    arguments: &Arguments,
+    loaded: &Loaded,
+    plan: &Plan,
+    state: &State,
+    output: Output,
+) -> Result<About, Exit> {
+    let wishes = Wishes {
+        source: &arguments.what.workflow,
+        workspace: arguments.workspace.as_deref(),
+        allowed: &arguments.allow_root,
+        state: &state.path,
+        user: person::name(),
+    };
+    settle::settle(plan, &loaded.project, wishes)
+        .map_err(|problems| output.refuse(Exit::Refused, &problems.join("\n       "), None))
+}

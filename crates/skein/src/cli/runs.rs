@@ -1,0 +1,223 @@
+//! `skein runs`: the runs that are kept, or one of them, as they are or as they go on.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use serde_json::{Value, json};
+use skein_core::{
+    engine::utc,
+    ids::RunId,
+    plan::Plan,
+    time::Millis,
+    view::{self, StepView},
+};
+use skein_host::{
+    crew::About,
+    store::{Head, Owner, RunRow, Store, Which},
+};
+
+use crate::{
+    changes::Changes,
+    exit::Exit,
+    live::{one_line, status, step_status, took},
+    others,
+    output::{Format, Output},
+    result::result,
+    state::{State, failed},
+    watch::{self, Follow, Over},
+};
+
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct Arguments {
+    /// The run, by its id or how that begins; all unless told otherwise.
+    run: Option<String>,
+    /// Show what happens until the run is over; without a run, each that changes.
+    #[arg(long)]
+    pub follow: bool,
+    /// So many runs at most.
+    #[arg(long, value_name = "COUNT", default_value = "50", conflicts_with = "run")]
+    limit: u32,
+}
+
+pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
+    let shown = match &arguments.run {
+        Some(run) if arguments.follow => follow(run, state, output),
+        Some(run) => one(run, state, output),
+        None => list(arguments, state, output),
+    };
+    shown.unwrap_or_else(|exit| exit)
+}
+
+fn list(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
+    let state = State::find(given, output)?;
+    let newest = |state: &State| {
+        state.store.runs(Which::Newest(arguments.limit)).map_err(|error| failed(&error, output))
+    };
+    if let (true, Some(state)) = (arguments.follow, &state) {
+        return changing(state, newest, output);
+    }
+    let rows = state.as_ref().map_or(Ok(Vec::new()), newest)?;
+    if output.is_json() {
+        output.json(&json!({"runs": rows.iter().map(object).collect::<Vec<_>>()}));
+    } else if rows.is_empty() {
+        output.text("No runs yet; `skein run FILE` begins one.\n");
+    } else {
+        output.text(&table(&rows, output));
+    }
+    Ok(Exit::Done)
+}
+
+/// Prints each run that changes, until someone stops it.
+fn changing(
+    state: &State,
+    newest: impl Fn(&State) -> Result<Vec<RunRow>, Exit>,
+    output: Output,
+) -> Result<Exit, Exit> {
+    let changes = Changes::of_journal(&state.path)
+        .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
+    let mut seen: BTreeMap<RunId, (Head, Owner)> = BTreeMap::new();
+    loop {
+        let mut rows = newest(state)?;
+        // The oldest first: what is new is below.
+        rows.reverse();
+        let known: BTreeMap<RunId, (Head, Owner)> =
+            rows.iter().map(|row| (row.run.clone(), (row.head.clone(), row.owner.clone()))).collect();
+        rows.retain(|row| seen.get(&row.run) != known.get(&row.run));
+        seen = known;
+        match output.format {
+            Format::Human => output.text(&table(&rows, output)),
+            Format::Json | Format::Jsonl => {
+                rows.iter().for_each(|row| output.exact(&format!("{}\n", object(row))));
+            }
+        }
+        changes.wait();
+    }
+}
+
+fn object(row: &RunRow) -> Value {
+    let Head { workflow, version, dialect, status, native_status, started_at, finished_at, .. } = &row.head;
+    let mut object = json!({
+        "run_id": row.run,
+        "workflow": {"id": workflow, "version": version, "dialect": dialect, "hash": row.definition},
+        "status": status,
+        "native_status": native_status,
+        "started_at": started_at.map(utc),
+        "finished_at": finished_at.map(utc),
+        "left": is_left(row),
+    });
+    if let Some(why) = &row.quarantined {
+        object["quarantine"] = json!(why);
+    }
+    object
+}
+
+/// Whether it could go on, and nobody who lives has it.
+fn is_left(row: &RunRow) -> bool {
+    !row.head.closed && row.quarantined.is_none() && matches!(row.owner, Owner::Nobody | Owner::Dead(_))
+}
+
+fn table(rows: &[RunRow], output: Output) -> String {
+    let widest = |of: &dyn Fn(&RunRow) -> usize| rows.iter().map(of).max().unwrap_or_default();
+    let id = widest(&|row| row.run.as_str().chars().count());
+    rows.iter().map(|row| line(row, id, output)).collect()
+}
+
+fn line(row: &RunRow, width: usize, output: Output) -> String {
+    let name = output.paint.name(&format!("{:width$}", row.run.as_str()));
+    let word = match &row.quarantined {
+        Some(_) => output.paint.error(&format!("{:11}", "set aside")),
+        None => status(row.head.status, 11, output.paint),
+    };
+    let began = row.head.started_at.map_or_else(|| "-".to_owned(), utc);
+    let length = row.head.started_at.zip(row.head.finished_at);
+    let length = length.map_or(String::new(), |(from, to)| took(to.since(from)));
+    let version = row.head.version.as_ref().map_or(String::new(), |version| format!(" {version}"));
+    let aside = match (&row.quarantined, &row.owner) {
+        (Some(why), _) => format!("  {}", one_line(why)),
+        (None, Owner::Dead(_)) => "  its process died".to_owned(),
+        (None, _) if is_left(row) => "  left".to_owned(),
+        (None, _) => String::new(),
+    };
+    let waits: Vec<String> = row.open.iter().take(3).map(|open| one_line(&open.step)).collect();
+    let waits = if waits.is_empty() { String::new() } else { format!("  waits at {}", waits.join(", ")) };
+    let workflow = one_line(&format!("{}{version}", row.head.workflow));
+    format!(
+        "{name}  {word}  {began:20}  {length:>9}  {workflow}{}\n",
+        output.paint.faint(&format!("{waits}{aside}"))
+    )
+}
+
+fn watched<'a>(state: &'a State, row: &'a RunRow, output: Output) -> Result<Watched<'a>, Exit> {
+    // One of which nothing is known any more is shown without.
+    let workspace = About::read(&row.about).map(|about| about.workspace).unwrap_or_default();
+    Ok(Watched { plan: state.plan(row, output)?, kept: state.kept(&row.run), workspace, state, row })
+}
+
+/// A run that is looked at.
+struct Watched<'a> {
+    plan: Plan,
+    kept: PathBuf,
+    workspace: PathBuf,
+    state: &'a State,
+    row: &'a RunRow,
+}
+
+impl Watched<'_> {
+    fn follow(&self) -> Follow<'_> {
+        Follow {
+            run: &self.row.run,
+            plan: self.plan.clone(),
+            store: &*self.state.store,
+            workspace: &self.workspace,
+            kept: &self.kept,
+            before: 0,
+            waits: true,
+            quiet: false,
+            had: matches!(self.row.owner, Owner::Other(_)),
+            ask: None,
+        }
+    }
+}
+
+fn one(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
+    let (state, row) = State::with_run(given, run, output)?;
+    let watched = watched(&state, &row, output)?;
+    if output.is_json() {
+        let (plan, replayed) = state.recall(&row, output)?;
+        let mut object = result(&plan, &replayed);
+        object["run_id"] = json!(row.run);
+        output.json(&object);
+        return Ok(Exit::Done);
+    }
+    let (last, summary) = watch::summary(watched.follow(), output);
+    let view = view::run(&watched.plan, &last);
+    let width = view.steps.iter().map(|step| step.path.chars().count()).max().unwrap_or_default();
+    let steps: String = view.steps.iter().map(|step| step_line(step, width.min(60), output)).collect();
+    let aside = row.quarantined.map_or(String::new(), |why| format!("Set aside: {}\n", one_line(&why)));
+    output.text(&format!("{steps}{summary}{aside}"));
+    Ok(Exit::Done)
+}
+
+fn step_line(step: &StepView, width: usize, output: Output) -> String {
+    let word = step_status(step.status, 11, output.paint);
+    let length = step.duration_ms.map_or(String::new(), |ms| took(Millis(ms)));
+    let path = output.paint.name(&format!("{:width$}", one_line(&step.path)));
+    let tries =
+        if step.total_attempts > 1 { format!("{} attempts", step.total_attempts) } else { String::new() };
+    format!("{}\n", format!("{word}  {length:>9}  {path}  {tries}").trim_end())
+}
+
+fn follow(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
+    let (state, row) = State::with_run(given, run, output)?;
+    let watched = watched(&state, &row, output)?;
+    let told = others::listen(&state, &row.run, output)
+        .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
+    match watch::follow(watched.follow(), &told, output).over {
+        Over::Broken(why) => Err(output.refuse(Exit::Store, &why, None)),
+        _ => Ok(Exit::Done),
+    }
+}

@@ -1,0 +1,44 @@
+//! A run as it is shown while it goes on and when it ends.
+//!
+//! Owns what is said of each event, the few lines that show what runs now, and the summary. Refuses to know stores,
+//! processes, clocks and threads: it is given rows of a journal, the last lines of workers and the time, and whoever
+//! gives them owns the loop. Read `show` first, then `lines`.
+
+mod area;
+mod jsonl;
+mod lines;
+mod next;
+mod rows;
+mod screen;
+mod show;
+mod style;
+mod summary;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use jsonl::Jsonl;
+pub(crate) use screen::{Size, Surface};
+pub(crate) use show::{Live, Options};
+pub(crate) use text::took;
+
+use skein_core::ir::{RunStatus, StepStatus};
+
+use self::style::{Tone, word};
+use crate::output::Paint;
+
+/// What others wrote, on one line and with nothing that a terminal would obey.
+pub(crate) fn one_line(words: &str) -> String {
+    text::clean(words)
+}
+
+/// The status of a run as a word of so many columns.
+pub(crate) fn status(status: RunStatus, columns: usize, paint: Paint) -> String {
+    Tone::of_run(status).paint(paint, &format!("{:columns$}", word(status.as_str())))
+}
+
+/// The same of a step.
+pub(crate) fn step_status(status: StepStatus, columns: usize, paint: Paint) -> String {
+    Tone::of_step(status).paint(paint, &format!("{:>columns$}", word(status.as_str())))
+}

@@ -1,0 +1,285 @@
+//! How a run went, when it ended or was left: what failed and why, what did not run because of it, what was taken
+//! back, and what to do next.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use skein_core::{
+    engine::{AttemptId, RunState, StepAt},
+    ir::{RunStatus, StepStatus},
+    time::{Millis, Time},
+    view::{Names, Reason, RunView, StepView},
+};
+
+use super::{
+    lines::{failed, reason, wrong},
+    next,
+    show::Options,
+    style::{Tone, word},
+    text::{clean, count, cut, elapsed, spent},
+};
+use crate::output::Paint;
+
+/// So many failures, and so many reasons for not running, are listed.
+const LISTED: usize = 10;
+
+/// So many steps are named for each reason.
+const NAMED: usize = 5;
+
+/// So many logs are shown again.
+const LOGS: usize = 5;
+
+/// So much of a log is shown.
+const LOG_LINES: usize = 20;
+const LOG_COLUMNS: usize = 500;
+
+pub(super) struct Summary<'a> {
+    pub(super) view: &'a RunView,
+    pub(super) state: &'a RunState,
+    pub(super) names: &'a Names,
+    pub(super) now: Time,
+    /// The attempts whose logs say why a step failed.
+    pub(super) logs: BTreeMap<StepAt, AttemptId>,
+    pub(super) options: &'a Options,
+}
+
+/// The end of a log, line by line, each with a mark before it.
+pub(super) fn log_lines(paint: Paint, log: Option<&str>) -> Vec<String> {
+    let lines: Vec<&str> = log.unwrap_or_default().trim_end().lines().collect();
+    let end = &lines[lines.len().saturating_sub(LOG_LINES)..];
+    // The start of a line is kept: it may be code.
+    let shown = |line: &&str| {
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        cut(&format!("{:indent$}{}", "", clean(line), indent = indent.min(40)), LOG_COLUMNS)
+    };
+    end.iter().map(|line| format!("{} {}", paint.faint("│"), shown(line)).trim_end().to_owned()).collect()
+}
+
+impl Summary<'_> {
+    pub(super) fn text(&self) -> String {
+        let mut page = Page { paint: self.options.paint, text: String::new() };
+        page.line("");
+        page.line(&self.head());
+        page.line(&self.counts());
+        self.error(&mut page);
+        self.failures(&mut page);
+        self.not_run(&mut page);
+        self.waiting(&mut page);
+        self.undo(&mut page);
+        if let Some(kept) = &self.options.kept {
+            page.row("Kept in", &clean(kept));
+        }
+        for (i, command) in
+            next::commands(self.view, self.state, self.names, self.options.had).iter().enumerate()
+        {
+            page.row(if i == 0 { "Next" } else { "" }, &clean(command));
+        }
+        page.text
+    }
+
+    /// The status, how long it took, and which run it is.
+    fn head(&self) -> String {
+        let view = self.view;
+        let (tone, status) = match view.quarantine {
+            Some(_) => (Tone::Bad, "set aside".to_owned()),
+            None => (Tone::of_run(view.status), word(view.status.as_str())),
+        };
+        let began = self.state.instances.first().map(|root| root.started);
+        let length = match (view.duration_ms, began) {
+            (Some(ms), _) => format!(" in {}", length(Millis(ms))),
+            (None, Some(began)) => format!(" after {}", length(self.now.since(began))),
+            (None, None) => String::new(),
+        };
+        let version = view.workflow.version.as_ref().map_or(String::new(), |version| format!(" {version}"));
+        let run = view.run_id.as_ref().map_or(String::new(), |run| format!(", run {run}"));
+        let degraded = if view.degraded { ", degraded" } else { "" };
+        let status = tone.paint(self.options.paint, &capital(&status));
+        let which = clean(&format!("{}{version}{run}", view.workflow.id));
+        format!("{status}{degraded}{length}: {which}")
+    }
+
+    /// "8 succeeded, 1 failed, 2 skipped", and what it cost.
+    fn counts(&self) -> String {
+        let mut by_status: BTreeMap<StepStatus, usize> = BTreeMap::new();
+        self.view.steps.iter().for_each(|step| *by_status.entry(step.status).or_default() += 1);
+        // Those that ended first, in the order in which people ask.
+        let ended = [
+            StepStatus::Succeeded,
+            StepStatus::Failed,
+            StepStatus::TimedOut,
+            StepStatus::Incomplete,
+            StepStatus::Cancelled,
+            StepStatus::Undone,
+            StepStatus::Skipped,
+        ];
+        let rest = StepStatus::ALL.iter().filter(|status| !ended.contains(status));
+        let counted = ended.iter().chain(rest).filter_map(|status| {
+            let n = *by_status.get(status)?;
+            let shown = format!("{n} {}", word(status.as_str()));
+            Some(Tone::of_step(*status).paint(self.options.paint, &shown))
+        });
+        let counted: Vec<String> = counted.collect();
+        let counted = if counted.is_empty() { "no steps".to_owned() } else { counted.join(", ") };
+        let cost = spent(self.state.spent).map_or(String::new(), |spent| format!("; {spent}"));
+        format!("{counted}{cost}")
+    }
+
+    /// What is wrong with the run itself, where no step says it.
+    fn error(&self, page: &mut Page) {
+        if let Some(message) = &self.view.quarantine {
+            return page.row("Broken", &clean(message));
+        }
+        if let Some(cancel) = &self.view.cancel {
+            let reason = cancel.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+            page.row("Cancelled", &clean(&format!("by {}{reason}", cancel.by)));
+            if self.view.status == RunStatus::Cancelled {
+                return;
+            }
+        }
+        let Some(error) = &self.view.error else { return };
+        let is_of_step = |step: &StepView| failed(step) && Some(&step.path) == error.step.as_ref();
+        if !self.view.steps.iter().any(is_of_step) {
+            page.row("Error", &clean(&wrong(error, "")));
+        }
+        if let Some(due) = &self.view.retry_at {
+            page.row("Again", &format!("as a new run, due at {due}"));
+        }
+    }
+
+    fn failures(&self, page: &mut Page) {
+        let bad: Vec<&StepView> = self.view.steps.iter().filter(|step| failed(step)).collect();
+        let listed: std::collections::BTreeSet<&str> = bad.iter().map(|step| step.path.as_str()).collect();
+        // What failed because of something inside it says nothing new.
+        let begun_inside = |step: &StepView| {
+            let origin = step.error.as_ref().and_then(|error| error.step.as_deref());
+            origin.is_some_and(|origin| origin != step.path && listed.contains(origin))
+        };
+        let roots: Vec<&&StepView> = bad.iter().filter(|step| !begun_inside(step)).collect();
+        if roots.is_empty() {
+            return;
+        }
+        page.title(Tone::Bad, "Failed");
+        for (i, step) in roots.iter().take(LISTED).enumerate() {
+            page.item(&step.path, &reason(step));
+            let attempt = self.logs.get(&step.at).filter(|_| i < LOGS);
+            let log = attempt.and_then(|attempt| (self.options.tail)(*attempt));
+            log_lines(page.paint, log.as_deref()).iter().for_each(|line| page.line(&format!("    {line}")));
+        }
+        page.more(roots.len(), LISTED);
+    }
+
+    /// Steps that did not run, or were cut short, because of something that went wrong; by reason.
+    fn not_run(&self, page: &mut Page) {
+        if self.view.status == RunStatus::Succeeded && !self.view.steps.iter().any(failed) {
+            return;
+        }
+        let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+        let mut place: BTreeMap<String, usize> = BTreeMap::new();
+        for step in self.view.steps.iter().filter(|step| cut_short(step)) {
+            let reason = reason(step);
+            let i = *place.entry(reason.clone()).or_insert_with(|| {
+                reasons.push((reason, Vec::new()));
+                reasons.len() - 1
+            });
+            reasons[i].1.push(&step.path);
+        }
+        if reasons.is_empty() {
+            return;
+        }
+        page.title(Tone::Faint, "Did not run, or not to the end");
+        for (reason, steps) in reasons.iter().take(LISTED) {
+            page.item(&named(steps), reason);
+        }
+        page.more(reasons.len(), LISTED);
+    }
+
+    fn waiting(&self, page: &mut Page) {
+        let open = &self.view.waiting_for;
+        if open.is_empty() {
+            return;
+        }
+        page.title(Tone::Asks, "Waits");
+        for opening in open.iter().take(LISTED) {
+            let step = self.view.steps.iter().find(|step| step.at == opening.at);
+            let text = step.and_then(|step| step.why.as_ref()).map_or("", |why| &why.text);
+            page.item(&opening.step, text);
+        }
+        page.more(open.len(), LISTED);
+    }
+
+    fn undo(&self, page: &mut Page) {
+        let Some(undo) = &self.view.undo else { return };
+        let rows = [
+            ("Undone", &undo.undone),
+            ("To undo", &undo.to_undo),
+            ("Not undone", &undo.not_undone),
+            ("Uncertain", &undo.possibly_effective),
+        ];
+        for (title, steps) in rows.into_iter().filter(|(_, steps)| !steps.is_empty()) {
+            let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+            let aside = if title == "Uncertain" { ": cut off, possibly with an effect" } else { "" };
+            page.row(title, &format!("{}{aside}", clean(&named(&steps))));
+        }
+    }
+}
+
+/// How long the whole took.
+fn length(length: Millis) -> String {
+    if length < Millis::minutes(1) {
+        return format!("{}.{:03}s", length.0 / 1_000, length.0 % 1_000);
+    }
+    elapsed(length)
+}
+
+fn capital(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// Whether something that went wrong kept the step from its end. A condition or a route is no such thing.
+fn cut_short(step: &StepView) -> bool {
+    let Some(why) = &step.why else { return false };
+    let late = matches!(step.status, StepStatus::Skipped | StepStatus::Cancelled) && !failed(step);
+    late && !matches!(why.reason, Reason::Condition | Reason::NotRouted)
+}
+
+/// The first few of many.
+fn named(steps: &[&str]) -> String {
+    let few = &steps[..steps.len().min(NAMED)];
+    match steps.len().saturating_sub(few.len()) {
+        0 => few.join(", "),
+        rest => format!("{} and {rest} more", few.join(", ")),
+    }
+}
+
+struct Page {
+    paint: Paint,
+    text: String,
+}
+
+impl Page {
+    fn line(&mut self, line: &str) {
+        let _ = writeln!(self.text, "{}", line.trim_end());
+    }
+
+    fn title(&mut self, tone: Tone, title: &str) {
+        let title = tone.paint(self.paint, title);
+        self.line(&title);
+    }
+
+    fn row(&mut self, title: &str, text: &str) {
+        let title = self.paint.title(&format!("{title:12}"));
+        self.line(&format!("{title}  {text}"));
+    }
+
+    fn item(&mut self, path: &str, text: &str) {
+        let (path, text) = (self.paint.name(&clean(path)), clean(text));
+        let colon = if text.is_empty() { "" } else { ": " };
+        self.line(&format!("  {path}{colon}{text}"));
+    }
+
+    fn more(&mut self, all: usize, shown: usize) {
+        if all > shown {
+            self.line(&format!("  and {}", count(all - shown, "other")));
+        }
+    }
+}

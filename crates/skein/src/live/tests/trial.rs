@@ -1,0 +1,330 @@
+//! Small workflows, and a run of one that is told things and keeps the rows of its journal.
+
+use std::{cell::RefCell, collections::BTreeMap, env, fs, io, path::Path, rc::Rc, sync::Arc};
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{
+        Actor, AttemptEnd, AttemptId, Batch, Cost, Decision, Driver, Finding, Input, Opening, Publication,
+        Report, Start, StepAt, Stimulus, Token,
+    },
+    expr::aip15,
+    ids::{BranchId, RunId, SignalName, StepId, WorkflowId},
+    ir::*,
+    plan::{Plan, Severity, check},
+    time::{Millis, Time},
+    view,
+};
+
+use crate::{
+    live::{Live, Options, Size, Surface},
+    output::Paint,
+};
+
+pub fn id(text: &str) -> StepId {
+    StepId::new(text).unwrap()
+}
+
+fn tool(name: &str) -> Worker {
+    Worker::Tool { tool: name.into(), pinned: None }
+}
+
+pub fn work(name: &str) -> Step {
+    Step::new(id(name), Kind::Work(Box::new(Work::new(tool("t")))))
+}
+
+pub fn after(name: &str, dependencies: &[&str]) -> Step {
+    Step { after: dependencies.iter().map(|name| id(name)).collect(), ..work(name) }
+}
+
+pub fn checked(name: &str, iterations: u32) -> Step {
+    let check = Check {
+        worker: tool("check"),
+        timeout: None,
+        max_iterations: iterations,
+        incomplete_is_an_end: false,
+        decision_file: None,
+        convergence: None,
+    };
+    let work = Work { check: Some(Box::new(check)), ..Work::new(tool("t")) };
+    Step::new(id(name), Kind::Work(Box::new(work)))
+}
+
+pub fn retried(mut step: Step, attempts: u32) -> Step {
+    step.policy.retry = Retry::of(&[ErrorClass::Transient], attempts, five_seconds());
+    step
+}
+
+pub fn five_seconds() -> Backoff {
+    let length = Millis::seconds(5);
+    Backoff { initial: length, growth: Growth::Constant, max: length, jitter: false }
+}
+
+/// A step whose failure undoes what was completed, and that can be undone itself.
+pub fn undoable(name: &str) -> Step {
+    let undo = Undo {
+        id: id(&format!("un-{name}")),
+        work: Work::new(tool("undo")),
+        inputs: Vec::new(),
+        timeout: None,
+        retry: Retry::default(),
+    };
+    undoing(Step { undo: Some(Box::new(undo)), ..work(name) })
+}
+
+pub fn undoing(mut step: Step) -> Step {
+    (step.policy.effects.failed, step.policy.effects.timed_out) = (Effect::UNDO, Effect::UNDO);
+    step
+}
+
+pub fn gate(name: &str, message: &str) -> Step {
+    let gate = Gate {
+        message: aip15::value(&json!(message)).unwrap(),
+        shows: Vec::new(),
+        approvers: vec![Approver::Role("lead".into()), Approver::User("ann".into())],
+        timeout: Some(Millis::minutes(10)),
+        on_timeout: GateTimeout::Expire,
+        on_approve: None,
+        on_reject: None,
+    };
+    Step::new(id(name), Kind::Gate(gate))
+}
+
+pub fn wait(name: &str, signals: &[&str]) -> Step {
+    let on = signals.iter().map(|name| SignalName::new(name).unwrap()).collect();
+    Step::new(id(name), Kind::Wait(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire }))
+}
+
+/// It could go to the one and goes to the other.
+pub fn branch(name: &str, could: &str, goes: &str) -> Step {
+    let arm = Arm { when: aip15::condition("1 == 2").unwrap(), next: Target::Step(id(could)) };
+    Step::new(id(name), Kind::Branch(Branch { arms: vec![arm], default: Target::Step(id(goes)) }))
+}
+
+pub fn parallel(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
+    let lane = |(name, steps)| Lane { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
+    Step::new(id(name), Kind::Parallel(Parallel { lanes: lanes.into_iter().map(lane).collect() }))
+}
+
+pub fn each(name: &str, over: Value, steps: Vec<Step>) -> Step {
+    let each = Each {
+        over: aip15::value(&over).unwrap(),
+        parallelism: Some(2),
+        errors: EachErrors::FailFast,
+        scope: Arc::new(route(steps)),
+    };
+    Step::new(id(name), Kind::Each(each))
+}
+
+/// At most three passes, as long as this holds.
+pub fn repeat(name: &str, condition: &str, steps: Vec<Step>) -> Step {
+    let condition = aip15::condition(condition).unwrap();
+    let scope = Arc::new(route(steps));
+    Step::new(id(name), Kind::Loop(Loop { condition, test: LoopTest::After, max: 3, scope }))
+}
+
+pub fn call(name: &str, workflow: &str) -> Step {
+    Step::new(id(name), Kind::Call(Call { workflow: workflow.into(), exports: Vec::new() }))
+}
+
+pub fn route(steps: Vec<Step>) -> Scope {
+    Scope::new(Shape::Routed { start: None, cycles: false }, steps)
+}
+
+pub fn graph(steps: Vec<Step>) -> Scope {
+    Scope::new(Shape::Graph, steps)
+}
+
+pub fn workflow(scope: Scope) -> Workflow {
+    let workflow = Workflow::new(WorkflowId::new("release").unwrap(), scope);
+    Workflow { version: Some("1.4.0".into()), ..workflow }
+}
+
+/// A run that is told things, one second after another.
+pub struct Trial {
+    pub driver: Driver,
+    pub rows: Vec<Arc<Batch>>,
+    pub now: Time,
+    pub grant: u32,
+    cost: Cost,
+}
+
+impl Trial {
+    pub fn new(scope: Scope) -> Trial {
+        Trial::calling(scope, Vec::new())
+    }
+
+    pub fn calling(scope: Scope, called: Vec<(&str, Scope)>) -> Trial {
+        let called = called.into_iter().map(|(name, scope)| (name.to_owned(), Arc::new(workflow(scope))));
+        let checked = check(Arc::new(workflow(scope)), &called.collect::<BTreeMap<_, _>>());
+        let definition = checked.definition.unwrap_or_else(|| {
+            let errors = checked.problems.iter().filter(|problem| problem.severity == Severity::Error);
+            panic!("{:#?}", errors.collect::<Vec<_>>())
+        });
+        Trial::of(definition.bind(Value::Null).unwrap()).start()
+    }
+
+    /// Before it is started.
+    pub fn of(plan: Plan) -> Trial {
+        // A day in 2026.
+        let now = Time(1_767_225_600_000);
+        Trial { driver: Driver::new(plan), rows: Vec::new(), now, grant: 100, cost: Cost::default() }
+    }
+
+    pub fn start(mut self) -> Trial {
+        let run = RunId::new("r1").unwrap();
+        let start = Start { run, retry_of: None, attempt: 1, context: Value::Null };
+        self.say(Input::Start(Box::new(start)));
+        self
+    }
+
+    pub fn say(&mut self, input: Input) -> &mut Trial {
+        let stimulus = Stimulus { at: self.now, grant: self.grant, input };
+        self.driver.push(Token(0), stimulus);
+        while let Some(row) = self.driver.poll_append() {
+            self.rows.push(row);
+            self.driver.appended();
+        }
+        while let Some((_, answer)) = self.driver.poll_answer() {
+            assert_eq!(answer, Ok(()));
+        }
+        self.pass(1_000)
+    }
+
+    pub fn pass(&mut self, ms: u64) -> &mut Trial {
+        self.now = self.now.after(Millis(ms));
+        self
+    }
+
+    pub fn at(&self, path: &str) -> StepAt {
+        let view = view::run(self.driver.plan(), self.driver.state());
+        let found = view.steps.iter().find(|step| step.path == path);
+        let paths = || view.steps.iter().map(|step| format!("{} {}", step.path, step.status));
+        found.unwrap_or_else(|| panic!("no {path} among {:?}", paths().collect::<Vec<_>>())).at
+    }
+
+    pub fn attempt(&self, path: &str) -> AttemptId {
+        let at = self.at(path);
+        let mut found = self.driver.state().in_flight().iter().filter(|attempt| attempt.at == at);
+        *found.next().unwrap_or_else(|| panic!("nothing of {path} is in flight"))
+    }
+
+    /// What the next report says was spent.
+    pub fn spending(&mut self, tokens: u64, micro_usd: u64) -> &mut Trial {
+        self.cost = Cost { tokens, micro_usd: Some(micro_usd) };
+        self
+    }
+
+    pub fn end(&mut self, path: &str, end: AttemptEnd) -> &mut Trial {
+        let attempt = self.attempt(path);
+        let cost = std::mem::take(&mut self.cost);
+        self.say(Input::Finished { attempt, report: Report { end, cost } })
+    }
+
+    pub fn ok(&mut self, path: &str) -> &mut Trial {
+        self.end(path, AttemptEnd::Succeeded { output: Arc::new(json!({"by": path})) })
+    }
+
+    pub fn fail(&mut self, path: &str) -> &mut Trial {
+        self.fails(path, ErrorClass::Transient, "exit status 1")
+    }
+
+    pub fn fails(&mut self, path: &str, class: ErrorClass, message: &str) -> &mut Trial {
+        self.end(path, AttemptEnd::Failed { class, code: None, message: message.into(), retry_at: None })
+    }
+
+    pub fn check(&mut self, path: &str, finding: Finding, reasons: &[&str]) -> &mut Trial {
+        let reasons = reasons.iter().map(|&reason| reason.to_owned()).collect();
+        self.end(path, AttemptEnd::Checked { finding, reasons, fingerprints: Vec::new() })
+    }
+
+    pub fn decide(&mut self, opening: u32, decision: Decision) -> &mut Trial {
+        let by = Actor { name: "ann".into(), roles: Vec::new() };
+        self.say(Input::Decide { opening: Opening(opening), decision, by, reason: Some("it is time".into()) })
+    }
+
+    pub fn signal(&mut self, name: &str) -> &mut Trial {
+        let name = SignalName::new(name).unwrap();
+        self.say(Input::Signal { name, payload: Arc::new(json!(1)), to: None })
+    }
+
+    pub fn cancel(&mut self) -> &mut Trial {
+        self.say(Input::Cancel { by: "ann".into(), reason: Some("wrong branch".into()) })
+    }
+
+    /// Tells the run that it is time for what is due next.
+    pub fn wake(&mut self) -> &mut Trial {
+        let due = skein_core::engine::wanted(self.driver.state()).wake.expect("something is due");
+        self.now = self.now.max(due);
+        self.say(Input::Wake)
+    }
+
+    /// Everything that is to be published is.
+    pub fn publish(&mut self) -> &mut Trial {
+        let items = skein_core::engine::wanted(self.driver.state()).publish.clone();
+        items.into_iter().for_each(|item: Publication| {
+            self.say(Input::Published { item, failed: None });
+        });
+        self
+    }
+
+    pub fn plan(&self) -> Plan {
+        self.driver.plan().clone()
+    }
+}
+
+/// How the tests show a run.
+pub fn options(paint: bool) -> Options {
+    Options {
+        paint: Paint(paint),
+        workspace: Some("/w".into()),
+        kept: Some("/w/.skein/runs/r1".into()),
+        slow: Options::SLOW,
+        tail: Box::new(|attempt| Some(format!("trying\n  at line 7\nno luck with {attempt}\n"))),
+        had: false,
+    }
+}
+
+/// A pipe that keeps what was written.
+#[derive(Clone, Default)]
+pub struct Pipe(pub Rc<RefCell<String>>);
+
+impl Surface for Pipe {
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        self.0.borrow_mut().push_str(text);
+        Ok(())
+    }
+
+    fn size(&self) -> Option<Size> {
+        None
+    }
+}
+
+/// What a pipe is given of all the rows, and the summary.
+pub fn piped(trial: &Trial, options: Options) -> String {
+    let pipe = Pipe::default();
+    let mut live = Live::new(trial.plan(), pipe.clone(), options);
+    for row in &trial.rows {
+        live.row(row).unwrap();
+        live.tick(row.records[0].at.after(Millis(500))).unwrap();
+    }
+    assert_eq!(live.state(), trial.driver.state());
+    let summary = live.finish().unwrap();
+    let lines = pipe.0.borrow();
+    format!("{lines}{summary}")
+}
+
+/// Compares a text with the snapshot of this name, or writes it if that was asked for.
+pub fn same(name: &str, text: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/live/tests/snapshots");
+    let path = folder.join(format!("{name}.snap"));
+    let old = fs::read_to_string(&path).unwrap_or_default();
+    if old == text {
+        return;
+    }
+    if env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        fs::create_dir_all(folder).unwrap();
+        return fs::write(&path, text).unwrap();
+    }
+    panic!("{name} differs:\n--- was\n{old}\n--- is\n{text}");
+}

@@ -1,0 +1,202 @@
+//! Text that is safe to show and fits: without what a terminal would obey, cut by columns, quoted for a shell.
+
+use skein_core::{
+    engine::Cost,
+    plan::grouped,
+    time::{Millis, Time},
+};
+use unicode_width::UnicodeWidthChar;
+
+use crate::output::{Paint, harmless};
+
+/// What others wrote, on one line and with nothing that a terminal would obey.
+pub(super) fn clean(text: &str) -> String {
+    let text =
+        without_escapes(text).replace("\r\n", " ").replace(['\r', '\n', '\t', '\u{2028}', '\u{2029}'], " ");
+    harmless(text.trim(), Paint(false))
+}
+
+/// What a line shows after all that was written over: a worker draws its progress by returning to the start.
+pub(super) fn last_shown(line: &str) -> String {
+    line.rsplit(['\r', '\n']).map(clean).find(|part| !part.is_empty()).unwrap_or_default()
+}
+
+/// The text without colours, titles and movements of the cursor. What is left of a broken one is made harmless later.
+fn without_escapes(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\u{1b}') {
+        shown.push_str(&rest[..at]);
+        rest = after_escape(&rest[at + 1..]);
+    }
+    shown.push_str(rest);
+    shown
+}
+
+/// What follows an escape sequence, whose first character is gone.
+fn after_escape(rest: &str) -> &str {
+    let end = match rest.chars().next() {
+        Some('[') => rest[1..].find(|c: char| ('@'..='~').contains(&c)).map(|end| end + 2),
+        Some(']' | 'P' | '_' | '^' | 'X') => {
+            let end = rest.find('\u{7}').map(|end| end + 1);
+            let long = rest.find("\u{1b}\\").map(|end| end + 2);
+            end.into_iter().chain(long).min()
+        }
+        Some(c) if c.is_ascii() && !c.is_control() => Some(1),
+        _ => Some(0),
+    };
+    &rest[end.unwrap_or(rest.len())..]
+}
+
+/// How many columns a character takes.
+fn columns(c: char) -> usize {
+    // It makes the character before it a wide one.
+    if c == '\u{fe0f}' { 1 } else { c.width().unwrap_or(0) }
+}
+
+/// How many columns a text takes.
+pub(super) fn width(text: &str) -> usize {
+    text.chars().map(columns).sum()
+}
+
+/// As much of the text as fits, with a sign that there is more.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    // Marks that take no column could go on for ever.
+    let chars = most.saturating_mul(4);
+    if width(text) <= most && text.chars().nth(chars).is_none() {
+        return text.to_owned();
+    }
+    let mut left = most.saturating_sub(1);
+    let mut shown = String::new();
+    for c in text.chars().take(chars) {
+        let Some(rest) = left.checked_sub(columns(c)) else { break };
+        left = rest;
+        shown.push(c);
+    }
+    if most > 0 {
+        shown.push('…');
+    }
+    shown
+}
+
+/// How long something took, to the millisecond where that can matter; nine columns, or more after a hundred hours.
+pub(crate) fn took(length: Millis) -> String {
+    let shown = match length < Millis::hours(1) {
+        true => format!("{}.{:03}s", length.0 / 1_000, length.0 % 1_000),
+        false => elapsed(length),
+    };
+    format!("{shown:>9}")
+}
+
+/// How long something has taken so far, to the second.
+pub(super) fn elapsed(length: Millis) -> String {
+    let seconds = length.0 / 1_000;
+    let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, minutes) => format!("{minutes}m{seconds:02}s"),
+        (hours, minutes) => format!("{hours}h{minutes:02}m{seconds:02}s"),
+    }
+}
+
+/// How long until then, in words that go after "again".
+pub(super) fn until(now: Time, then: Time) -> String {
+    match then.since(now) {
+        Millis(0) => "at once".to_owned(),
+        length if length < Millis::minutes(1) => format!("in {length}"),
+        length => format!("in {}", elapsed(length)),
+    }
+}
+
+/// What was spent; none if nothing is known of it.
+pub(super) fn spent(cost: Cost) -> Option<String> {
+    let usd = cost.micro_usd.map(|micro| match micro {
+        1..10_000 => format!("${:.4}", micro as f64 / 1e6),
+        _ => format!("${:.2}", micro as f64 / 1e6),
+    });
+    let tokens = (cost.tokens > 0).then(|| format!("{} tokens", grouped(cost.tokens)));
+    let parts: Vec<String> = tokens.into_iter().chain(usd).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// "1 step", "2 steps".
+pub(super) fn count(n: usize, one: &str) -> String {
+    let many = if n == 1 { "" } else { "s" };
+    format!("{} {one}{many}", grouped(n as u64))
+}
+
+/// A word as a shell takes it for what it is.
+pub(super) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_gone() {
+        let cases = [
+            ("\u{1b}[32mok\u{1b}[0m done", "ok done"),
+            ("\u{1b}]0;title\u{7}x \u{1b}]8;;http://a\u{1b}\\link", "x link"),
+            ("a\u{1b}[2", "a"),
+            ("a\u{1b}", "a"),
+            ("\u{1b}]never ends", ""),
+            ("\u{1b}é\u{9b}1m \u{202e}x\u{0}", "é\u{fffd}1m \u{fffd}x\u{fffd}"),
+            ("two\nlines\tand", "two lines and"),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(clean(text), shown, "{text:?}");
+        }
+        assert_eq!(last_shown("10%\r50%\r\u{1b}[K99%\r\n"), "99%");
+    }
+
+    #[test]
+    fn a_text_is_cut_by_columns() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "ab…");
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!((cut("abc", 1), cut("abc", 0)), ("…".into(), String::new()));
+        let marks = format!("a{}", "\u{301}".repeat(10_000));
+        assert!(cut(&marks, 10).chars().count() <= 41);
+        for most in 0..40 {
+            assert!(width(&cut("x❤️❤️日本 text that is long", most)) <= most);
+        }
+    }
+
+    #[test]
+    fn lengths_line_up() {
+        let cases = [
+            (0, "   0.000s"),
+            (3_214, "   3.214s"),
+            (3_599_999, "3599.999s"),
+            (3_600_000, " 1h00m00s"),
+            (999_999_999, "277h46m39s"),
+        ];
+        for (ms, shown) in cases {
+            assert_eq!(took(Millis(ms)), shown);
+        }
+        assert_eq!(elapsed(Millis::seconds(65)), "1m05s");
+        assert_eq!(until(Time(0), Time(1_500)), "in 1s500ms");
+    }
+
+    #[test]
+    fn a_command_can_be_pasted() {
+        assert_eq!(quoted("build"), "build");
+        assert_eq!(quoted("each[3]/child"), "'each[3]/child'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn money_that_is_not_known_is_not_said() {
+        assert_eq!(spent(Cost::default()), None);
+        assert_eq!(spent(Cost { tokens: 1_200, micro_usd: None }).unwrap(), "1,200 tokens");
+        assert_eq!(spent(Cost { tokens: 0, micro_usd: Some(420_000) }).unwrap(), "$0.42");
+        assert_eq!(spent(Cost { tokens: 0, micro_usd: Some(4_200) }).unwrap(), "$0.0042");
+    }
+}

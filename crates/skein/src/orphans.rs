@@ -1,0 +1,69 @@
+//! Runs whose owner died: they are named, and what they left running is ended.
+//!
+//! Claims nothing, because going on with them is for `resume`. Nothing that lives is harmed: what is ended was seen before
+//! the run was found to be nobody's, and whoever takes the run over starts no attempt that was started before.
+
+use std::collections::BTreeSet;
+
+use skein_core::{ids::RunId, limits, time::Millis};
+use skein_host::{
+    store::{RunRow, Store, Which},
+    worker::{self, Mark, Record, StateMark},
+    workspace::{Root, RunDir},
+};
+
+use crate::{exit::Exit, output::Output, state::State};
+
+/// So many are named.
+const NAMED: usize = 5;
+
+/// Names them, and ends what they left.
+pub fn tell(state: &State, output: Output) -> Result<(), Exit> {
+    let orphaned = look(state, output)?;
+    if orphaned.is_empty() {
+        return Ok(());
+    }
+    for row in orphaned.iter().take(NAMED) {
+        let (run, workflow) = (&row.run, &row.head.workflow);
+        output.warn(&format!(
+            "run {run} of {workflow} was left when its process died; `skein resume {run}` goes on with it"
+        ));
+    }
+    if let more @ 1.. = orphaned.len().saturating_sub(NAMED) {
+        output.warn(&format!("so were {more} more; `skein resume --all` goes on with all of them"));
+    }
+    reap(state, &orphaned, output)
+}
+
+fn look(state: &State, output: Output) -> Result<Vec<RunRow>, Exit> {
+    state.store.runs(Which::Orphaned).map_err(|error| crate::state::failed(&error, output))
+}
+
+fn reap(state: &State, orphaned: &[RunRow], output: Output) -> Result<(), Exit> {
+    let failed = |why: String| output.refuse(Exit::Store, &why, None);
+    let mark = StateMark::of(&state.path).map_err(|error| failed(error.to_string()))?;
+    let root = Root::open(&state.path).map_err(|error| failed(error.to_string()))?;
+    // Without its folder a run has no records, and the marks in the environment must do.
+    let folders = orphaned.iter().filter_map(|row| RunDir::open(&root, &row.run).ok());
+    let records: Vec<Record> =
+        folders.flat_map(|run| worker::records(run.path())).map(|(_, record)| record).collect();
+    let runs: BTreeSet<&RunId> = orphaned.iter().map(|row| &row.run).collect();
+    let left = worker::leftovers(&mark, &records, |mark| runs.contains(&mark.run));
+    if left.is_empty() {
+        return Ok(());
+    }
+    // Only now: what someone else has by now may have been started by them.
+    let still = look(state, output)?;
+    let still: BTreeSet<&RunId> = still.iter().map(|row| &row.run).collect();
+    let meant: BTreeSet<Mark> =
+        left.into_iter().map(|found| found.mark).filter(|mark| still.contains(&mark.run)).collect();
+    let reaped =
+        worker::reap(&mark, &records, |mark| meant.contains(mark), Millis(limits::STOP_GRACE_DEFAULT));
+    for found in reaped.left {
+        output.warn(&format!(
+            "process {} ({}) of run {} cannot be ended",
+            found.pid, found.name, found.mark.run
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Owning runs in this process: the host with a crew, what it tells, and the signals of the terminal.
+//!
+//! The one place where `run`, `resume` and `cancel` come by a host. What is shown of it is `watch`'s.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Sender, channel},
+    },
+};
+
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use skein_core::{engine::Input, ids::RunId, limits};
+use skein_host::{
+    crew::{About, Crew},
+    host::{Capacity, Host, ResumeError},
+    secret::{self, Secrets},
+    store::{ClaimError, Store},
+};
+
+use crate::{
+    ask::{self, Ask},
+    config::{self, Config},
+    exit::Exit,
+    output::Output,
+    say,
+    state::State,
+    watch::{self, Inbox, Note, Of, Over},
+};
+
+/// A host for some runs, and what it tells.
+#[derive(Debug)]
+pub struct Own {
+    pub host: Arc<Host>,
+    pub told: Inbox,
+    notes: Sender<Of>,
+    /// The runs that signals are for.
+    runs: Arc<Mutex<Vec<RunId>>>,
+    /// Whether someone at the terminal asked for the end.
+    stopped: Arc<AtomicBool>,
+}
+
+impl Own {
+    pub fn new(state: &State, secrets: Secrets, workers: u32, output: Output) -> Result<Own, Exit> {
+        let (notes, told) = channel();
+        let lines = notes.clone();
+        let tell = Arc::new(move |run: &RunId, attempt, line: &str| {
+            let _ = lines.send((Some(run.clone()), Note::Line(attempt, line.to_owned())));
+        });
+        let crew = Crew::new(&state.path, secrets, Some(tell))
+            .map_err(|error| output.refuse(Exit::Store, &error.to_string(), None))?;
+        let store: Arc<dyn Store> = state.store.clone();
+        let watcher = watch::watcher(notes.clone());
+        let host = Arc::new(Host::new(store, Box::new(crew), Capacity { workers }, watcher));
+        let told = Inbox::new(told);
+        Ok(Own { host, told, notes, runs: Arc::default(), stopped: Arc::default() })
+    }
+
+    /// From now on, the first signal asks these runs to stop, and the second leaves them as they are.
+    pub fn listen(&self, runs: Vec<RunId>, user: &str, output: Output) -> Result<(), Exit> {
+        runs.into_iter().for_each(|run| self.also(run));
+        self.heard(user.to_owned())
+            .map_err(|error| output.refuse(Exit::Broken, &format!("signals cannot be heard: {error}"), None))
+    }
+
+    /// Signals are for this run, too.
+    pub fn also(&self, run: RunId) {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+    }
+
+    fn heard(&self, user: String) -> io::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let (host, notes) = (Arc::downgrade(&self.host), self.notes.clone());
+        let (runs, stopped) = (Arc::clone(&self.runs), Arc::clone(&self.stopped));
+        let body = move || {
+            for (n, _) in signals.forever().enumerate() {
+                let Some(host) = host.upgrade() else { return };
+                stopped.store(true, Ordering::Release);
+                let runs = runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                for run in &runs {
+                    if n == 0 {
+                        let reason = Some("stopped at the terminal".to_owned());
+                        let _ = host.say(run, Input::Cancel { by: user.clone(), reason });
+                    } else {
+                        host.leave(run);
+                        let _ = notes.send((Some(run.clone()), Note::Over(Over::Left)));
+                    }
+                }
+            }
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(body).map(drop)
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Asks whoever is at the terminal what the run waits for, if there is someone who may be asked.
+    pub fn ask(&self, state: &State, run: &RunId, about: &About, output: Output) -> Option<Ask> {
+        // A worker's terminal is no person's.
+        if !ask::is_someone_there(output) || say::is_worker(state) {
+            return None;
+        }
+        let actor = say::actor_of(&about.project).ok()?;
+        Ask::new(Arc::clone(&self.host), run.clone(), actor, self.notes.clone()).ok()
+    }
+
+    /// Takes one run over.
+    pub fn resume(&self, run: &RunId, output: Output) -> Result<(), Exit> {
+        let result = self.host.resume(vec![run.clone()]).pop();
+        result.unwrap_or(Ok(())).map_err(|error| not_had(run, &error, output))
+    }
+}
+
+/// What to say of a run that cannot be had.
+pub fn not_had(run: &RunId, error: &ResumeError, output: Output) -> Exit {
+    match error {
+        ResumeError::Claim(ClaimError::Owned(who)) => output.refuse(
+            Exit::Refused,
+            &format!("run `{run}` is being run by {who}"),
+            Some(&format!("`skein runs {run} --follow` shows it")),
+        ),
+        ResumeError::Claim(ClaimError::Store(error)) | ResumeError::Store(error) => {
+            crate::state::failed(error, output)
+        }
+        ResumeError::Claim(ClaimError::Quarantined(why)) | ResumeError::SetAside(why) => output.refuse(
+            Exit::Refused,
+            &format!("run `{run}` was set aside: {why}"),
+            Some(&format!("`skein events {run}` tells what happened")),
+        ),
+        ResumeError::Claim(error @ ClaimError::Unknown(_)) => {
+            output.refuse(Exit::Refused, &error.to_string(), None)
+        }
+    }
+}
+
+/// The secrets of a run, all of them.
+pub fn secrets(from: &BTreeMap<String, secret::From>, output: Output) -> Result<Secrets, Exit> {
+    Secrets::load(from).map_err(|errors| {
+        let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        output.refuse(Exit::Refused, &told.join("; "), None)
+    })
+}
+
+/// How many workers the project of a run may have.
+pub fn workers(project: &Path) -> u32 {
+    // A project whose configuration has become wrong since does not keep its runs from ending.
+    let path = project.join(config::NAME);
+    let config = Config::load(&path, config::NAME).unwrap_or_default();
+    config.max_workers.unwrap_or(limits::WORKERS_DEFAULT)
+}

@@ -1,0 +1,259 @@
+//! Runs from outside: a project whose steps can be waited for, and `skein` in several processes at once.
+//!
+//! Nothing here waits for a length of time: a step tells through a pipe that it has begun, and is let go through another; a
+//! run is followed by its events.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{BufRead, BufReader, Read, Write},
+    path::PathBuf,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::Duration,
+};
+
+use rustix::{
+    fs::{CWD, Mode, mkfifoat},
+    process::{Pid, Signal, kill_process},
+};
+use serde_json::Value;
+
+use crate::session::{Done, Folder, run, skein};
+
+/// Longer than anything here may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A step whose worker says that it has begun, and goes on when it is let go.
+pub const HELD: &str = r#"name: held
+version: "1"
+timeout: 10m
+steps:
+  first:
+    worker: CUSTOM
+    capabilities: [READ, EDIT]
+    instructions: "echo first >> done.txt; printf 'a\\033[31mb\\n'"
+  slow:
+    worker: CUSTOM
+    depends_on: [first]
+    capabilities: [READ, EDIT]
+    instructions: 'echo $$ > begun; cat go; echo slow >> done.txt'
+"#;
+
+/// A gate, then a wait for a signal. Nobody works.
+pub const ASKS: &str = "---\nname: Asks\nid: asks\ndescription: Asks, then waits.\nversion: 1.0.0\n\
+    inputs: { type: object }\noutputs: { type: object }\nstart: agree\nsuspendable: true\n\
+    timeout_ms: 600000\nsteps:\n  - { id: agree, kind: approval, prompt: \"May it go on?\", \
+    approvers: [{ role: owners }], timeout_ms: 300000, on_timeout: cancel, on_approve: { next: hear }, \
+    on_reject: { next: $end } }\n  - { id: hear, kind: suspend, resume: { on: [go.now, go.later], \
+    timeout_ms: 300000, on_timeout: cancel }, next: $end }\n---\n";
+
+/// A step before a gate and one after it.
+pub const GATED: &str = "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {name: gated}\nspec:\n  \
+    description: Writes, asks, publishes.\n  domainsInvolved: [editorial]\n  timeout: 1h\n  \
+    failurePolicy: abort\n  steps:\n    - {name: draft, agent: writer, action: Write it., timeout: 10m}\n    \
+    - {name: sign-off, agent: writer, action: \"GATE: May this go out?\", dependsOn: [draft], timeout: 30m}\n    \
+    - {name: publish, agent: writer, action: Publish it., dependsOn: [sign-off], timeout: 10m}\n";
+
+pub struct Project {
+    pub folder: Folder,
+}
+
+impl Project {
+    pub fn new() -> Project {
+        let folder = Folder::new();
+        folder.write("held.yaml", HELD).write("asks.md", ASKS).write("gated.yaml", GATED);
+        folder.write(
+            "skein.toml",
+            "[roles]\nowners = [\"*\"]\n[agents.writer]\nworker = \"CUSTOM\"\n\
+             command = [\"sh\", \"-c\", \"cat >/dev/null; echo $SKEIN_STEP >> done.txt\"]\n",
+        );
+        let project = Project { folder };
+        ["begun", "go"].iter().for_each(|name| project.pipe(name));
+        project
+    }
+
+    pub fn pipe(&self, name: &str) {
+        mkfifoat(CWD, self.folder.0.join(name), Mode::RUSR | Mode::WUSR).expect("a pipe can be made");
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.0.join(name)
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Until a worker says that it has begun; what it says.
+    pub fn begun(&self) -> String {
+        let path = self.path("begun");
+        within("the worker does not begin", move || {
+            let mut said = String::new();
+            BufReader::new(File::open(path).expect("it is a pipe")).read_line(&mut said).expect("it is text");
+            said.trim().to_owned()
+        })
+    }
+
+    /// Lets the worker go on.
+    pub fn go(&self) {
+        let path = self.path("go");
+        within("the worker does not go on", move || {
+            let mut to = OpenOptions::new().write(true).open(path).expect("it is a pipe");
+            to.write_all(b"go\n").expect("it can be written");
+        });
+    }
+
+    /// One command, to its end.
+    pub fn skein(&self, line: &str) -> Done {
+        run(self.command(line).stdin(Stdio::null()))
+    }
+
+    /// The same, which ends so, and what it printed.
+    pub fn ends(&self, line: &str, code: i32) -> String {
+        let done = self.skein(line);
+        assert_eq!(done.code, code, "`skein {line}`:\n{}{}", done.out, done.err);
+        format!("{}{}", done.out, done.err)
+    }
+
+    pub fn json(&self, line: &str, code: i32) -> Value {
+        let done = self.skein(&format!("{line} --format json"));
+        assert_eq!((done.code, done.err.as_str()), (code, ""), "`skein {line}`:\n{}", done.out);
+        serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {}", done.out))
+    }
+
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = skein(&self.folder.0);
+        command.args(line.split_whitespace());
+        command
+    }
+
+    /// A command that goes on while others are given, followed line by line.
+    pub fn begin(&self, line: &str) -> Going {
+        let mut command = self.command(line);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        Going::new(child)
+    }
+
+    /// A run that was begun by `run --no-wait` and is left at its first question; its id.
+    pub fn left(&self, file: &str) -> String {
+        let result = self.json(&format!("run {file} --no-wait"), 6);
+        result["run_id"].as_str().expect("it has an id").to_owned()
+    }
+
+    /// The events of a run.
+    pub fn events(&self, run: &str) -> Vec<Value> {
+        self.json(&format!("events {run}"), 0)["events"].as_array().expect("it is a list").clone()
+    }
+
+    pub fn status(&self, run: &str) -> String {
+        self.json(&format!("runs {run}"), 0)["status"].as_str().expect("it is text").to_owned()
+    }
+
+    /// Each attempt of a run ended once, and each step too.
+    pub fn ended_once(&self, run: &str) {
+        let events = self.events(run);
+        for (begun, over, key) in
+            [("attempt_started", "attempt_ended", "attempt"), ("step_ready", "step_ended", "at")]
+        {
+            let of = |name: &str| -> Vec<String> {
+                let all = events.iter().filter_map(|event| event["event"].get(name)?.get(key));
+                all.map(ToString::to_string).collect()
+            };
+            let (mut started, mut ended) = (of(begun), of(over));
+            started.sort();
+            ended.sort();
+            let count = ended.len();
+            ended.dedup();
+            assert_eq!(ended.len(), count, "no {key} ends twice: {ended:?}");
+            if key == "attempt" {
+                assert_eq!(started, ended, "each attempt that began has ended");
+            }
+        }
+    }
+}
+
+/// What must happen soon, in a thread that can be given up on.
+fn within<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
+    let (to, from) = channel();
+    std::thread::spawn(move || to.send(body()));
+    from.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what}"))
+}
+
+/// A command that goes on.
+pub struct Going {
+    child: Child,
+    lines: Receiver<String>,
+    errors: Option<std::thread::JoinHandle<String>>,
+}
+
+impl Going {
+    pub fn new(mut child: Child) -> Going {
+        let (out, mut err): (ChildStdout, _) =
+            (child.stdout.take().expect("it is a pipe"), child.stderr.take().expect("it is a pipe"));
+        let (to, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines() {
+                if to.send(line.expect("it is text")).is_err() {
+                    return;
+                }
+            }
+        });
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            err.read_to_string(&mut text).expect("it is text");
+            text
+        });
+        Going { child, lines, errors: Some(errors) }
+    }
+
+    /// The next line that has this in it.
+    pub fn until(&self, part: &str) -> String {
+        let mut before = String::new();
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("there is no line with `{part}`, only:\n{before}"));
+            if line.contains(part) {
+                return line;
+            }
+            before += &line;
+        }
+    }
+
+    /// The id of the run whose events are followed.
+    pub fn run(&self) -> String {
+        let line: Value = serde_json::from_str(&self.until("run_started")).expect("it is JSON");
+        line["event"]["run_started"]["start"]["run"].as_str().expect("it has an id").to_owned()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("it can be signalled");
+    }
+
+    /// Its exit status, what was not read of its output, and its errors. None: it was ended by a signal.
+    pub fn end(mut self) -> (Option<i32>, String, String) {
+        let rest: Vec<String> = {
+            let mut rest = Vec::new();
+            while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+                rest.push(line);
+            }
+            rest
+        };
+        let status = self.child.wait().expect("it ends");
+        let errors = self.errors.take().expect("once").join().expect("it is text");
+        (status.code(), rest.join("\n"), errors)
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a process can still do something.
+pub fn lives(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
+}

@@ -1,0 +1,76 @@
+//! A worker decides nothing: not by its own hand, not with a wiped environment, not as an orphan.
+
+use rustix::process::Signal;
+
+use crate::kept::Project;
+
+/// A project in which a worker runs beside a gate, and tries to answer it.
+fn project(worker: &str) -> Project {
+    let project = Project::new();
+    project.pipe("ready");
+    project.pipe("answer");
+    let gated = crate::kept::GATED.replace("dependsOn: [draft], timeout: 30m", "timeout: 30m");
+    project.folder.write("gated.yaml", gated).write("worker.sh", worker);
+    let command = format!(
+        "[agents.writer]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"worker.sh\", \"{}\"]\n",
+        env!("CARGO_BIN_EXE_skein")
+    );
+    project.folder.write("skein.toml", command);
+    project
+}
+
+fn refused(worker: &str) {
+    let project = project(worker);
+    let going = project.begin("run gated.yaml --no-wait --format jsonl");
+    let run = going.run();
+    assert_eq!(going.end().0, Some(6), "the gate still waits");
+    let said = project.read("said.txt");
+    assert!(said.contains("only people outside of runs decide"), "{said}");
+    assert!(said.contains("exit 5"), "{said}");
+    assert_eq!(project.status(&run), "waiting");
+}
+
+#[test]
+fn a_worker_cannot_approve() {
+    refused(
+        "cat >/dev/null; \"$1\" approve $SKEIN_RUN_ID sign-off >> said.txt 2>&1; echo exit $? >> said.txt\n",
+    );
+}
+
+#[test]
+fn a_worker_with_a_wiped_environment_cannot_approve() {
+    refused(
+        "cat >/dev/null; run=$SKEIN_RUN_ID\n\
+         env -i \"$1\" approve $run sign-off >> said.txt 2>&1; echo exit $? >> said.txt\n",
+    );
+}
+
+/// What it started and cut off from itself becomes a child of the engine.
+#[test]
+fn an_orphan_of_a_worker_cannot_approve() {
+    refused(
+        "cat >/dev/null; run=$SKEIN_RUN_ID; skein=$1\n\
+         (setsid env -i sh -c 'read go < ready; '$skein' approve '$run' sign-off >> said.txt 2>&1; \
+         echo exit $? >> said.txt; echo > answer' >/dev/null 2>&1 &)\n\
+         echo > ready; read done < answer\n",
+    );
+}
+
+/// What is left of a worker whose engine is gone carries the mark that it was given.
+#[test]
+fn a_worker_cannot_approve_when_its_engine_is_gone() {
+    let project = project(
+        "cat >/dev/null; echo > begun; read go < ready\n\
+         \"$1\" approve $SKEIN_RUN_ID sign-off >> said.txt 2>&1; echo exit $? >> said.txt; echo > answer\n",
+    );
+    let going = project.begin("run gated.yaml --format jsonl");
+    let run = going.run();
+    project.begun();
+    going.signal(Signal::KILL);
+    assert_eq!(going.end().0, None);
+    std::fs::write(project.path("ready"), "go\n").expect("it is a pipe");
+    std::fs::read(project.path("answer")).expect("it is a pipe");
+    let said = project.read("said.txt");
+    assert!(said.contains(&format!("a worker of run {run}")) && said.contains("exit 5"), "{said}");
+    assert_eq!(project.status(&run), "running");
+}
