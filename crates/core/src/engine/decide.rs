@@ -3,7 +3,10 @@
 //! Owns the order in which consequences are worked out: first the input, then whatever follows from each event, then
 //! as many starts as were granted. Each event is applied as it is decided. The rules themselves are in `verbs`.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use serde_json::Value;
 
@@ -28,8 +31,9 @@ pub fn decide(
     stimulus: &Stimulus,
     events: &mut Vec<Event>,
 ) -> Result<(), Refusal> {
-    let agenda = VecDeque::new();
-    let mut decision = Decision { plan, state, now: stimulus.at, grant: stimulus.grant, events, agenda };
+    let (agenda, arriving) = (VecDeque::new(), BTreeSet::new());
+    let (now, grant) = (stimulus.at, stimulus.grant);
+    let mut decision = Decision { plan, state, now, grant, events, agenda, arriving };
     decision.input(&stimulus.input)?;
     decision.settle();
     decision.limit();
@@ -45,12 +49,13 @@ pub(super) struct Decision<'a> {
     pub grant: u32,
     pub events: &'a mut Vec<Event>,
     agenda: VecDeque<Todo>,
+    /// Steps that may arrive, in order of declaration whichever end let them.
+    arriving: BTreeSet<StepAt>,
 }
 
 /// A consequence that has not been worked out yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Todo {
-    Arrive(StepAt),
     StepEnded(StepAt),
     InstanceEnded(InstanceIx),
     /// An instance may have nothing left to do.
@@ -110,16 +115,19 @@ impl<'a> Decision<'a> {
 
     /// Works out consequences until there are none.
     pub fn follow(&mut self) {
-        while let Some(todo) = self.agenda.pop_front() {
-            match todo {
-                Todo::Arrive(at) => self.arrive(at),
-                Todo::StepEnded(at) => self.step_over(at),
-                Todo::InstanceEnded(ix) => match self.state.instance(ix).parent {
+        loop {
+            match self.agenda.pop_front() {
+                Some(Todo::StepEnded(at)) => self.step_over(at),
+                Some(Todo::InstanceEnded(ix)) => match self.state.instance(ix).parent {
                     Some(parent) => self.child_over(parent, ix),
                     None => self.run_over(),
                 },
-                Todo::Settle(ix) => self.settle_instance(ix),
-                Todo::Walk(of) => self.walk_on(of),
+                Some(Todo::Settle(ix)) => self.settle_instance(ix),
+                Some(Todo::Walk(of)) => self.walk_on(of),
+                None => match self.arriving.pop_first() {
+                    Some(at) => self.arrive(at),
+                    None => return,
+                },
             }
         }
     }
@@ -143,6 +151,11 @@ impl<'a> Decision<'a> {
 
     pub fn later(&mut self, todo: Todo) {
         self.agenda.push_back(todo);
+    }
+
+    /// The step arrives when what ended has been worked out.
+    pub fn arrive_later(&mut self, at: StepAt) {
+        self.arriving.insert(at);
     }
 
     pub fn entry(&self, ix: InstanceIx) -> &'a ScopeEntry {
@@ -200,7 +213,7 @@ impl<'a> Decision<'a> {
             if !effect.satisfies {
                 self.end_step(dependent, End::of(Outcome::Skipped(Skip::Upstream(at.1))));
             } else if step.unmet == 0 {
-                self.later(Todo::Arrive(dependent));
+                self.arrive_later(dependent);
             }
         }
         if self.state.instance(at.0).open == 0 {

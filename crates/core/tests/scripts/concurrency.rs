@@ -1,6 +1,7 @@
 //! How many steps of a scope are at work at once, and who is next.
 
-use skein_core::ir::{ErrorClass, HoldReason, Siblings};
+use serde_json::json;
+use skein_core::ir::{Effect, ErrorClass, HoldReason, Siblings};
 
 use crate::support::*;
 
@@ -13,6 +14,19 @@ fn narrow(steps: Vec<skein_core::ir::Step>, concurrency: u32) -> skein_core::ir:
 fn slots_go_in_order_of_declaration() {
     let steps = vec![work("a"), work("b"), work("c"), work("d")];
     script!(narrow(steps, 2)).start().ok("b").ok("a").ok("c").ok("d").done();
+}
+
+/// Of steps that may arrive at the same moment the first declared is the first, whichever end let it.
+#[test]
+fn steps_arrive_in_order_of_declaration() {
+    let never = |name: &str| {
+        work(name).with(|step| {
+            step.when = Some(cond("$input.go"));
+            step.policy.effects.skipped_by_condition = Effect::GO_ON;
+        })
+    };
+    let steps = vec![never("s0"), never("s1"), after("s2", &["s1"]), after("s3", &["s0", "s1"])];
+    script!(narrow(steps, 1)).with(json!({"go": false})).start().ok("s2").ok("s3").done();
 }
 
 /// A step that became ready later but stands first is first when the next slot comes free.

@@ -155,6 +155,8 @@ pub struct WalkBook {
     pub interruptions: u32,
     pub live: Option<AttemptId>,
     pub last: Option<AttemptEnd>,
+    /// It was said that it goes on, and it has not.
+    pub goes_on: bool,
     pub due: Option<Time>,
     pub over: bool,
 }

@@ -119,6 +119,7 @@ impl Acceptor {
             interruptions: 0,
             live: None,
             last: None,
+            goes_on: false,
             due: None,
             over: false,
         };
@@ -172,6 +173,8 @@ impl Acceptor {
         ensure!(walk.live.is_none(), "another undo is in flight");
         ensure!(id.attempt == walk.attempts + 1, "the number is {}", walk.attempts + 1);
         match (&walk.last, walk.due) {
+            // Its time had come, also when the clock was set back since.
+            _ if std::mem::take(&mut walk.goes_on) => {}
             (None | Some(AttemptEnd::Interrupted), _) => {}
             (Some(_), Some(due)) => ensure!(due <= now, "it is not time to try again"),
             (Some(_), None) => return Err("the undo has ended".into()),
@@ -189,7 +192,8 @@ impl Acceptor {
         ensure!(walk.live.is_none(), "an undo is in flight");
         let interrupted = matches!(walk.last, Some(AttemptEnd::Interrupted));
         let due = walk.due.is_some_and(|due| due <= now);
-        ensure!(interrupted || due, "nothing ended that it could go on from");
+        ensure!((interrupted || due) && !walk.goes_on, "nothing ended that it could go on from");
+        walk.goes_on = true;
         Ok(())
     }
 

@@ -37,7 +37,7 @@ impl Decision<'_> {
     /// The cursor goes on from a step that has ended.
     pub(in crate::engine) fn move_cursor(&mut self, at: StepAt) {
         match self.state.instance(at.0).cursor {
-            Some(Route::Step(step)) => self.later(Todo::Arrive(StepAt(at.0, step))),
+            Some(Route::Step(step)) => self.arrive_later(StepAt(at.0, step)),
             Some(Route::End) | None => self.complete(at.0),
         }
     }

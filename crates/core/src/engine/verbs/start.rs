@@ -8,7 +8,7 @@ use crate::{
     engine::{
         AttemptId, Cost, Error, Event, Given, Halt, InstanceIx, Outcome, Publication, Role, Skip, Start,
         StepAt, code,
-        decide::{Decision, End, Todo},
+        decide::{Decision, End},
         scope_env::{about, about_run},
         state::null,
         transitions::Phase,
@@ -63,11 +63,12 @@ impl Decision<'_> {
     pub(in crate::engine) fn begin(&mut self, ix: InstanceIx) {
         let entry = self.entry(ix);
         if entry.is_routed() {
-            return self.later(Todo::Arrive(StepAt(ix, entry.start)));
+            self.arrive_later(StepAt(ix, entry.start));
+            return;
         }
         for (step, unmet) in (0..).zip(&entry.unmet) {
             if *unmet == 0 {
-                self.later(Todo::Arrive(StepAt(ix, step)));
+                self.arrive_later(StepAt(ix, step));
             }
         }
     }
