@@ -116,14 +116,17 @@ impl Write for AppendRow {
     }
 
     fn done(self: Box<Self>, outcome: Result<(), Fault>) {
-        let outcome = outcome.map_err(AppendError::from).and(self.outcome);
-        if self.append.last && outcome == Err(AppendError::NoSpace) {
+        let AppendRow { append, key, me, held, outcome: own, senders, done, .. } = *self;
+        let outcome = outcome.map_err(AppendError::from).and(own);
+        if append.last && outcome == Err(AppendError::NoSpace) {
             // It will be given again.
-            self.held.insert(self.key, &self.append.claim);
+            held.insert(key, &append.claim);
         }
         if outcome.is_ok() {
-            self.senders.iter().for_each(|sender| self.me.owners().wake(sender));
+            senders.iter().for_each(|sender| me.owners().wake(sender));
         }
-        (self.done)(outcome);
+        // Whoever is told may end the store, and then nothing here keeps its lock.
+        drop((me, held));
+        done(outcome);
     }
 }
