@@ -335,9 +335,11 @@ pub fn exit(state: &RunState, over: &Over, stopped: bool, output: Output) -> Exi
         Over::Waits => Exit::Waiting,
         Over::Lost => output.refuse(Exit::Refused, "another process has the run now", None),
         Over::SetAside(why) => output.refuse(Exit::Failed, &format!("the run was set aside: {why}"), None),
-        Over::Broken(why) => {
-            output.refuse(Exit::Store, why, Some("`skein doctor` looks at the state folder"))
-        }
+        Over::Broken(why) => output.refuse(
+            Exit::Store,
+            why,
+            Some("what was acknowledged stands; `skein resume` goes on when the disk is well"),
+        ),
     }
 }
 

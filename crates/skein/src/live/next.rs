@@ -1,9 +1,8 @@
 //! Commands that a person may want next, as they can be pasted.
 
 use skein_core::{
-    engine::{InstanceIx, RunState, StepAt},
     ir::{RunStatus, StepStatus},
-    view::{Names, OpeningView, RunView, StepView, WaitsFor},
+    view::{OpeningView, RunView, StepView, WaitsFor},
 };
 
 use super::text::quoted;
@@ -26,10 +25,10 @@ pub(super) fn answers(run: &str, opening: &OpeningView) -> Vec<String> {
 }
 
 /// What makes sense now, the likeliest first. Of a run that someone has, other things do than of one that was left.
-pub(super) fn commands(view: &RunView, state: &RunState, names: &Names, had: bool) -> Vec<String> {
+pub(super) fn commands(view: &RunView, had: bool) -> Vec<String> {
     let Some(run) = view.run_id.as_deref() else { return Vec::new() };
     if view.quarantine.is_some() {
-        return vec![format!("skein events {}", quoted(run)), format!("skein dlq show {}", quoted(run))];
+        return vec![format!("skein events {}", quoted(run))];
     }
     match view.status {
         RunStatus::Succeeded => Vec::new(),
@@ -41,38 +40,21 @@ pub(super) fn commands(view: &RunView, state: &RunState, names: &Names, had: boo
             commands.push(format!("skein {more} {}", quoted(run)));
             commands
         }
-        RunStatus::Failed | RunStatus::TimedOut | RunStatus::UndoFailed => {
-            let mut commands = again(view, run, state, names);
-            commands.push(format!("skein dlq show {}", quoted(run)));
-            commands
-        }
-        RunStatus::Cancelled | RunStatus::Undone => again(view, run, state, names),
+        RunStatus::Failed
+        | RunStatus::TimedOut
+        | RunStatus::UndoFailed
+        | RunStatus::Cancelled
+        | RunStatus::Undone => logs(view, run),
     }
 }
 
-/// Looking at what failed, and doing it once more. Of a run that is retried by itself there is only the first.
-fn again(view: &RunView, run: &str, state: &RunState, names: &Names) -> Vec<String> {
+/// Looking at what failed.
+fn logs(view: &RunView, run: &str) -> Vec<String> {
     let failed = |step: &&StepView| {
         matches!(step.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Incomplete)
     };
     let worked = view.steps.iter().filter(failed).find(|step| step.kind == "work" && step.attempts > 0);
     let stuck = view.undo.as_ref().and_then(|undo| undo.not_undone.first());
-    let logs = stuck.into_iter().chain(worked.map(|step| &step.path));
-    let logs = logs.map(|path| command("logs", run, path));
-    let cut_off = view.steps.iter().find(|step| step.status == StepStatus::Cancelled);
-    let from = worked.or_else(|| view.steps.iter().find(failed)).or(cut_off);
-    let from = from.filter(|_| view.retry_at.is_none());
-    let fork = from.map(|step| {
-        let step = names.step(outermost(state, step.at));
-        format!("skein fork {} --from {}", quoted(run), quoted(&step))
-    });
-    logs.chain(fork).collect()
-}
-
-/// The step of the workflow itself that has this one in it: what is inside it begins anew with it.
-fn outermost(state: &RunState, mut at: StepAt) -> StepAt {
-    while let Some(parent) = state.instance(at.0).parent.filter(|_| at.0 != InstanceIx::ROOT) {
-        at = parent;
-    }
-    at
+    let paths = stuck.into_iter().chain(worked.map(|step| &step.path));
+    paths.map(|path| command("logs", run, path)).collect()
 }

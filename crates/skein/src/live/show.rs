@@ -258,14 +258,8 @@ impl<S: Surface> Live<S> {
         let view = view::run(&self.plan, &self.state);
         let logs = view.steps.iter().filter(|step| failed(step));
         let logs = logs.filter_map(|step| Some((step.at, self.to_blame(step.at)?))).collect();
-        let summary = Summary {
-            view: &view,
-            state: &self.state,
-            names: self.timeline.names(),
-            now: self.now,
-            logs,
-            options: &self.options,
-        };
+        let summary =
+            Summary { view: &view, state: &self.state, now: self.now, logs, options: &self.options };
         Ok(summary.text())
     }
 }

@@ -7,7 +7,7 @@ use skein_core::{
     engine::{AttemptId, RunState, StepAt},
     ir::{RunStatus, StepStatus},
     time::{Millis, Time},
-    view::{Names, Reason, RunView, StepView},
+    view::{Reason, RunView, StepView},
 };
 
 use super::{
@@ -35,7 +35,6 @@ const LOG_COLUMNS: usize = 500;
 pub(super) struct Summary<'a> {
     pub(super) view: &'a RunView,
     pub(super) state: &'a RunState,
-    pub(super) names: &'a Names,
     pub(super) now: Time,
     /// The attempts whose logs say why a step failed.
     pub(super) logs: BTreeMap<StepAt, AttemptId>,
@@ -68,9 +67,7 @@ impl Summary<'_> {
         if let Some(kept) = &self.options.kept {
             page.row("Kept in", &clean(kept));
         }
-        for (i, command) in
-            next::commands(self.view, self.state, self.names, self.options.had).iter().enumerate()
-        {
+        for (i, command) in next::commands(self.view, self.options.had).iter().enumerate() {
             page.row(if i == 0 { "Next" } else { "" }, &clean(command));
         }
         page.text
