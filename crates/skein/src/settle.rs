@@ -112,7 +112,7 @@ impl Settle<'_> {
         for worker in [Some(&work.worker), check, summary].into_iter().flatten() {
             self.worker(step, worker);
         }
-        if let Err(error) = self.grants.folder(work.isolation.workspace.as_deref()) {
+        if let Err(error) = self.grants.check(work.isolation.workspace.as_deref()) {
             self.problems.push(format!("`{}`: {error}", step.id));
         }
         for name in &work.isolation.secrets {

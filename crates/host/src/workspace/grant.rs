@@ -79,6 +79,40 @@ impl Grants {
         let root = Root::open(allowed)?;
         Ok(if below.as_os_str().is_empty() { root } else { root.folder(below)? })
     }
+
+    /// The same, made where it is a folder of the workspace that is not there yet.
+    pub fn make_folder(&self, given: Option<&str>) -> Result<Root, GrantError> {
+        match (self.folder(given), given) {
+            (Err(error), Some(name)) if error.is_missing() => {
+                Ok(self.home(name)?.make_folders(name, false)?)
+            }
+            (found, _) => found,
+        }
+    }
+
+    /// Whether a step may work there, once the folder has been made.
+    pub fn check(&self, given: Option<&str>) -> Result<(), GrantError> {
+        match (self.folder(given), given) {
+            (Err(error), Some(name)) if error.is_missing() => self.home(name).map(drop),
+            (found, _) => found.map(drop),
+        }
+    }
+
+    /// The workspace, for a name that stays in it and out of our own files.
+    fn home(&self, name: &str) -> Result<Root, GrantError> {
+        let root = Root::open(&self.workspace)?;
+        let whole = self.workspace.join(root.normal(name)?);
+        if self.state.as_ref().is_some_and(|state| whole.starts_with(state)) {
+            return Err(GrantError::Own { given: name.to_owned() });
+        }
+        Ok(root)
+    }
+}
+
+impl GrantError {
+    fn is_missing(&self) -> bool {
+        matches!(self, GrantError::Unusable { why: Why::Missing, .. })
+    }
 }
 
 fn real(path: &Path) -> Result<PathBuf, GrantError> {
@@ -128,6 +162,26 @@ mod tests {
         assert_eq!(folder(&grants, "sub/../sub"), Ok(place.at("project/sub")));
         assert_eq!(folder(&grants, "../project/sub"), Ok(place.at("project/sub")));
         assert!(folder(&grants, "none").unwrap_err().contains("there is no such file or folder"));
+    }
+
+    #[test]
+    fn a_folder_of_the_workspace_is_made_when_it_is_needed() {
+        let place = Place::new();
+        let grants = place.grants("project", &[]);
+        assert!(grants.check(Some("new/part")).is_ok());
+        assert!(!place.at("project").join("new").exists(), "looking makes nothing");
+        let made = grants.make_folder(Some("new/part")).unwrap();
+        assert_eq!(made.path(), place.at("project/new/part"));
+        assert!(grants.make_folder(Some("new/part")).is_ok(), "it is there now");
+        symlink("../elsewhere", place.at("project/away")).unwrap();
+        for given in ["../none", "/none/at/all", ".skein/none", "new/../../none", "away/none"] {
+            assert!(grants.make_folder(Some(given)).is_err(), "{given}");
+        }
+        for given in ["../none", "/none/at/all", ".skein/none", "new/../../none"] {
+            assert!(grants.check(Some(given)).is_err(), "{given}");
+        }
+        let left = ["none", "elsewhere/none", "project/.skein/none"];
+        assert!(left.iter().all(|name| !place.0.path().join(name).exists()));
     }
 
     #[test]

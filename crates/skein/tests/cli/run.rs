@@ -299,3 +299,15 @@ fn a_hook_that_fails_does_no_harm() {
         assert!(told.is_some_and(|line| line.contains(says)), "{hook}: {}", done.out);
     }
 }
+
+/// The examples at the top of a format's folder that need nothing either; folders that steps name are made.
+#[test]
+fn agentcore_examples_of_the_readme() {
+    let folder = Folder::new();
+    for name in ["hello", "word-count", "countdown"] {
+        let file = format!("{name}.yaml");
+        fs::copy(repository().join("examples/agentcore").join(&file), folder.0.join(&file)).unwrap();
+        trial(&folder, &format!("agentcore-{name}"), &file, 0);
+    }
+    assert_eq!(read(&folder, "total/total.txt").trim(), "12");
+}
