@@ -48,9 +48,12 @@ impl Graph<'_> {
         (0..self.ended.len()).any(|i| self.arrived[i] && self.ended[i].is_none() && self.since[i] < since)
     }
 
-    /// Whether something that is not related to this step is still to come or at work.
+    /// Whether something that is not related to this step is still to come or at work. What was skipped on the way may have
+    /// let one arrive that comes after it.
     fn others_open(&self, step: u32) -> bool {
-        (0..self.steps()).any(|other| !self.related(step, other) && self.ended[other as usize].is_none())
+        let open = |other: u32| other != step && self.ended[other as usize].is_none();
+        let beside = |other: u32| !self.related(step, other) || self.arrived[other as usize];
+        (0..self.steps()).any(|other| open(other) && beside(other))
     }
 }
 
