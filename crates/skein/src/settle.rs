@@ -123,10 +123,12 @@ impl Settle<'_> {
     fn worker(&mut self, step: &Step, worker: &Worker) {
         match worker {
             Worker::Script { .. } | Worker::Command { .. } => {}
-            Worker::Agent { name, program, .. } => {
-                let name = name.as_deref().or(program.as_deref()).unwrap_or_default();
-                self.agent(step, name);
-            }
+            Worker::Agent { name, program, .. } => match (name, program) {
+                (None, Some(program)) => self
+                    .problems
+                    .push(format!("`{}`: this version does not start {program} yet, only commands", step.id)),
+                (name, _) => self.agent(step, name.as_deref().unwrap_or_default()),
+            },
             Worker::Tool { tool, pinned } => self.tool(step, tool, pinned.as_deref()),
             Worker::Action { action, .. } => {
                 self.problems

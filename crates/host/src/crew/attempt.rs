@@ -1,7 +1,9 @@
 //! One attempt from its start to its end: what it needs is laid out, the program runs, what it left is taken up.
 
 use std::{
-    path::{Path, PathBuf},
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -29,6 +31,8 @@ use crate::{
     },
 };
 
+/// The file of an attempt with its standard output alone.
+const STDOUT: &str = "stdout.log";
 /// So much of what an agent printed is searched for a decision.
 const SAID: u64 = 256 * 1024;
 
@@ -210,9 +214,7 @@ impl Laid {
         if !output.is_null() {
             return end;
         }
-        let printed = self.printed(SAID).unwrap_or_default();
-        let text = String::from_utf8_lossy(&printed).trim().to_owned();
-        AttemptEnd::Succeeded { output: Arc::new(Value::from(text)) }
+        AttemptEnd::Succeeded { output: Arc::new(Value::from(self.said().trim())) }
     }
 
     fn checked(&self, ended: &Ended) -> AttemptEnd {
@@ -220,10 +222,7 @@ impl Laid {
         let file = self.decision();
         let verdict = match (&ended.how, self.speaks) {
             (How::Exited(status), Speaks::File) => verdict::of_script(*status, file.as_deref(), check),
-            (How::Exited(0), _) => {
-                let printed = self.printed(SAID).unwrap_or_default();
-                Some(verdict::of_agent(file.as_deref(), &String::from_utf8_lossy(&printed), check))
-            }
+            (How::Exited(0), _) => Some(verdict::of_agent(file.as_deref(), &self.said(), check)),
             _ => None,
         };
         match verdict {
@@ -250,14 +249,28 @@ impl Laid {
         String::from_utf8(bytes).ok()
     }
 
-    /// The end of what it printed.
+    /// All that it printed, if it is no more than that.
     fn printed(&self, most: u64) -> Result<Vec<u8>, PathError> {
-        let name = Path::new("stdout.log");
-        match self.files.root().read(name, most) {
+        match self.files.root().read(STDOUT, most) {
             Err(error) if error.is_missing() => Ok(Vec::new()),
             other => other,
         }
     }
+
+    /// The end of what it printed, in words. What cannot be read says nothing.
+    fn said(&self) -> String {
+        let bytes = self.files.root().file(STDOUT).ok().and_then(|(file, _)| tail(file, SAID).ok());
+        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+    }
+}
+
+/// The last bytes of a file.
+fn tail(mut file: File, most: u64) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn failed(class: ErrorClass, message: String) -> AttemptEnd {
@@ -276,4 +289,20 @@ fn wrong(error: PathError) -> AttemptEnd {
 
 fn blocked(message: String) -> AttemptEnd {
     AttemptEnd::Blocked { reason: HoldReason::Secret, until: None, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn of_much_that_was_printed_the_end_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        fs::write(&path, "a".repeat(300) + "COMPLETE").unwrap();
+        assert_eq!(tail(File::open(&path).unwrap(), 10).unwrap(), b"aaCOMPLETE");
+        assert_eq!(tail(File::open(&path).unwrap(), 1_000).unwrap().len(), 308);
+    }
 }

@@ -5,12 +5,12 @@
 use serde_json::Value;
 use skein_core::engine::Mode;
 
-use super::{about::Agent, job::Job};
+use super::{about::Agent, command::plain, job::Job};
 
 pub fn of(job: &Job, agent: &Agent) -> String {
     let mut parts: Vec<String> = Vec::new();
     parts.extend(agent.instructions.clone());
-    parts.extend(job.given.texts.first().map(said));
+    parts.extend(job.given.texts.first().map(plain));
     if matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore) {
         parts.push(
             "An earlier attempt at this was cut off. Look at what it left before you go on.".to_owned(),
@@ -27,11 +27,4 @@ pub fn of(job: &Job, agent: &Agent) -> String {
     parts.extend(job.overlay.clone());
     parts.push("Write what you give as a JSON object to the file that SKEIN_OUTPUT names.".to_owned());
     parts.join("\n\n") + "\n"
-}
-
-fn said(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }

@@ -58,7 +58,6 @@ impl Loop {
             Some(row) => self.take_up(&row, &begin)?,
         };
         if here {
-            // Nothing of it has been told yet: it has only been given what to decide.
             (self.watcher)(Told::Retries { run: &of, by: &run });
         }
         Ok(())

@@ -27,28 +27,16 @@ use crate::{
     output::Output,
     own::Own,
     state::{State, failed},
-    watch::Note,
 };
 
 /// What the process in the background prints, in the folder of the run.
 const PRINTED: &str = "output.log";
 
-/// Begins a run here, with nothing at work, and leaves it to a process in the background.
+/// Begins a run here, durable and with nothing at work, and leaves it to a process in the background.
 pub fn begin(state: &State, begin: Begin, output: Output) -> Result<Exit, Exit> {
     let run = begin.start.run.clone();
     let own = Own::new(state, Secrets::default(), 0, output)?;
     own.host.begin(vec![begin]).map_err(|error| failed(&error, output))?;
-    // Until its beginning is durable.
-    while let Ok((_, note)) = own.told.any() {
-        match note {
-            Note::Row(_) => break,
-            Note::Over(over) => {
-                let state = skein_core::engine::RunState::new();
-                return Err(crate::watch::exit(&state, &over, false, output));
-            }
-            Note::Line(..) | Note::Typed(_) | Note::NoSpace | Note::Next(_) => {}
-        }
-    }
     own.host.leave(&run);
     drop(own);
     leave(state, &run, output)
