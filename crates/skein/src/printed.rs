@@ -19,6 +19,7 @@ use skein_core::{
 use skein_host::{
     store::{Store, StoreError},
     worker::Escape,
+    workspace::RunDir,
 };
 
 /// So much is read at once.
@@ -94,7 +95,7 @@ impl<'a> Logs<'a> {
         let number = (*count).max(1);
         let Meant { step: meant, number: only } = self.meant;
         if meant.is_none_or(|meant| meant == step) && only.is_none_or(|only| only == number) {
-            let file = self.kept.join("attempts").join(attempt.to_string()).join("log");
+            let file = RunDir::log_below(&self.kept, attempt);
             let (ended, escape) = (None, Escape::default());
             self.all.push(Log { step, number, attempt, started, ended, file, shown: 0, escape });
         }

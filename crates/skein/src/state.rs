@@ -9,6 +9,7 @@ use skein_core::{closest::did_you_mean, engine::RunState, ids::RunId, plan::Plan
 use skein_host::{
     host::plan_of,
     store::{RunRow, Sqlite, Store, StoreError, Which},
+    workspace::RunDir,
 };
 
 use crate::{exit::Exit, output::Output, project::OnDisk};
@@ -74,7 +75,7 @@ impl State {
 
     /// The folder in which the files of a run are.
     pub fn kept(&self, run: &RunId) -> PathBuf {
-        self.path.join("runs").join(run.as_str())
+        RunDir::place(&self.path, run)
     }
 
     pub fn plan(&self, row: &RunRow, output: Output) -> Result<Plan, Exit> {

@@ -9,7 +9,7 @@ use std::{
         Arc,
         mpsc::{Receiver, RecvError, RecvTimeoutError, Sender},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use skein_core::{
@@ -17,12 +17,13 @@ use skein_core::{
     ids::RunId,
     ir::RunStatus,
     plan::Plan,
-    time::Time,
 };
 use skein_host::{
+    clock::Clock,
     host::{Told, Watcher},
     store::Store,
     worker::shown,
+    workspace::RunDir,
 };
 
 use crate::{
@@ -218,6 +219,7 @@ fn human(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
     if follow.before > 0 {
         live.resumed();
     }
+    let clock = Clock::new();
     let mut drawn = Instant::now();
     let over = loop {
         if follow.is_over(live.state()) {
@@ -244,10 +246,10 @@ fn human(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
                 live.ask();
             }
             // A reader that left wants no more.
-            let _ = live.tick(now());
+            let _ = live.tick(clock.now());
         }
     };
-    let _ = live.tick(now());
+    let _ = live.tick(clock.now());
     if let Ok(summary) = live.finish() {
         output.text(&summary);
     }
@@ -278,7 +280,7 @@ fn options(follow: &Follow<'_>, output: Output) -> Options {
 pub fn summary(follow: Follow<'_>, output: Output) -> (RunState, String) {
     let mut live = Live::new(follow.plan.clone(), Terminal, options(&follow, output));
     follow.read(0, u64::MAX, &mut |batch| drop(live.recall(batch)));
-    live.pass(now());
+    live.pass(Clock::new().now());
     let text = live.finish().unwrap_or_default();
     (live.state().clone(), text)
 }
@@ -345,7 +347,7 @@ pub fn exit(state: &RunState, over: &Over, stopped: bool, output: Output) -> Exi
 
 /// The end of an attempt's log, safe to show.
 fn tail(kept: &Path, attempt: AttemptId) -> Option<String> {
-    let mut file = std::fs::File::open(kept.join("attempts").join(attempt.to_string()).join("log")).ok()?;
+    let mut file = std::fs::File::open(RunDir::log_below(kept, attempt)).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
     let mut bytes = Vec::new();
@@ -353,9 +355,4 @@ fn tail(kept: &Path, attempt: AttemptId) -> Option<String> {
     let lines: Vec<String> = bytes.split(|byte| *byte == b'\n').map(shown).collect();
     let end = lines.iter().rposition(|line| !line.trim().is_empty())? + 1;
     Some(lines[end.saturating_sub(TAIL_LINES)..end].join("\n"))
-}
-
-fn now() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -31,8 +31,6 @@ use crate::{
     },
 };
 
-/// The file of an attempt with its standard output alone.
-const STDOUT: &str = "stdout.log";
 /// So much of what an agent printed is searched for a decision.
 const SAID: u64 = 256 * 1024;
 
@@ -66,7 +64,7 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
     let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
-    files.root().replace("inputs.json", &inputs).map_err(wrong)?;
+    files.root().replace(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
     let context = tell_context(shared, &run, &grants, &job)?;
     take_in(&run, &folder, &job)?;
     let check = (job.attempt.role == Role::Check).then(nonce);
@@ -78,7 +76,7 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
     let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
-    let mut task = Task::new(command.program, folder.path(), log_of(&files), mark.clone());
+    let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
     task.arguments = command.arguments;
     task.environment = environment;
     task.stdin = command.stdin.into();
@@ -93,11 +91,6 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
     Ok((task, Laid { job, run, files, folder, without, speaks, check, workspace, state, mark }))
-}
-
-/// Where both streams of an attempt are kept for people to read.
-pub(super) fn log_of(files: &AttemptDir) -> std::path::PathBuf {
-    files.root().path().join("log")
 }
 
 /// Puts the artifacts of others into the workspace.
@@ -242,16 +235,13 @@ impl Laid {
     }
 
     fn decision(&self) -> Option<String> {
-        let bytes = match &self.job.decision_file {
-            Some(name) => self.folder.read(name, limits::DECISION_BYTES).ok()?,
-            None => self.files.back().ok()?.read("decision", limits::DECISION_BYTES).ok()?,
-        };
-        String::from_utf8(bytes).ok()
+        let name = self.job.decision_file.as_ref()?;
+        String::from_utf8(self.folder.read(name, limits::DECISION_BYTES).ok()?).ok()
     }
 
     /// All that it printed, if it is no more than that.
     fn printed(&self, most: u64) -> Result<Vec<u8>, PathError> {
-        match self.files.root().read(STDOUT, most) {
+        match self.files.root().read(AttemptDir::STDOUT, most) {
             Err(error) if error.is_missing() => Ok(Vec::new()),
             other => other,
         }
@@ -259,7 +249,8 @@ impl Laid {
 
     /// The end of what it printed, in words. What cannot be read says nothing.
     fn said(&self) -> String {
-        let bytes = self.files.root().file(STDOUT).ok().and_then(|(file, _)| tail(file, SAID).ok());
+        let bytes =
+            self.files.root().file(AttemptDir::STDOUT).ok().and_then(|(file, _)| tail(file, SAID).ok());
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
     }
 }

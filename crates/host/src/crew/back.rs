@@ -9,7 +9,7 @@ use skein_core::{engine::AttemptEnd, ir::ErrorClass, limits};
 
 use crate::{
     worker::{Ended, How, Which},
-    workspace::Root,
+    workspace::{AttemptDir, Root},
 };
 
 /// What a failing worker may say of why.
@@ -81,13 +81,13 @@ pub fn cut(text: String) -> String {
 
 /// What the worker wrote about its failure. What cannot be read says nothing.
 fn said(back: &Root) -> Said {
-    let bytes = back.read("error", limits::VALUE_BYTES as u64).unwrap_or_default();
+    let bytes = back.read(AttemptDir::ERROR, limits::VALUE_BYTES as u64).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
 /// What the worker wrote as its output: a JSON object, or lines of `key=value`. Nothing written is null.
 pub fn output(back: &Root) -> Result<Value, String> {
-    let bytes = match back.read("output", limits::VALUE_BYTES as u64) {
+    let bytes = match back.read(AttemptDir::OUTPUT, limits::VALUE_BYTES as u64) {
         Ok(bytes) => bytes,
         Err(error) if error.is_missing() => return Ok(Value::Null),
         Err(error) => return Err(format!("its output cannot be read: {error}")),

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   attempts/<attempt>/   stdout.log stderr.log inputs.json observation.json
-//!     back/               output error decision: what the worker may write
+//!   attempts/<attempt>/   log stdout.log inputs.json observation.json
+//!     back/               output error: what the worker may write
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
 //!   hooks/<number>/       log: what a hook printed
 //!   files/                what the workflow took from its workspace and gives back to it
@@ -62,6 +62,16 @@ impl RunDir {
 
     pub fn path(&self) -> &Path {
         self.root.path()
+    }
+
+    /// Where the folder of a run is, for those who only look into it.
+    pub fn place(state: &Path, run: &RunId) -> PathBuf {
+        state.join(name(run))
+    }
+
+    /// Where the log of an attempt is, below the folder of its run.
+    pub fn log_below(folder: &Path, attempt: AttemptId) -> PathBuf {
+        folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::LOG)
     }
 
     /// The folder of an attempt, made where it is not there yet.
@@ -135,7 +145,12 @@ impl RunDir {
 }
 
 impl AttemptDir {
+    const LOG: &str = "log";
+    pub(crate) const STDOUT: &str = "stdout.log";
+    pub(crate) const INPUTS: &str = "inputs.json";
     const BACK: &str = "back";
+    pub(crate) const OUTPUT: &str = "output";
+    pub(crate) const ERROR: &str = "error";
     const OBSERVATION: &str = "observation.json";
 
     /// To read and replace files of it by name.
@@ -143,17 +158,19 @@ impl AttemptDir {
         &self.root
     }
 
-    pub fn stdout(&self) -> PathBuf {
-        self.root.path().join("stdout.log")
+    /// Both its streams, for people to read.
+    pub fn log(&self) -> PathBuf {
+        self.root.path().join(Self::LOG)
     }
 
-    pub fn stderr(&self) -> PathBuf {
-        self.root.path().join("stderr.log")
+    /// Its standard output alone.
+    pub fn stdout(&self) -> PathBuf {
+        self.root.path().join(Self::STDOUT)
     }
 
     /// `SKEIN_INPUTS`.
     pub fn inputs(&self) -> PathBuf {
-        self.root.path().join("inputs.json")
+        self.root.path().join(Self::INPUTS)
     }
 
     /// The one folder of ours in which the worker may write. What it made of it is read through this.
@@ -163,17 +180,12 @@ impl AttemptDir {
 
     /// `SKEIN_OUTPUT`.
     pub fn output(&self) -> PathBuf {
-        self.root.path().join(Self::BACK).join("output")
+        self.root.path().join(Self::BACK).join(Self::OUTPUT)
     }
 
     /// `SKEIN_ERROR`.
     pub fn error(&self) -> PathBuf {
-        self.root.path().join(Self::BACK).join("error")
-    }
-
-    /// Where a checker writes its decision when its source names no file.
-    pub fn decision(&self) -> PathBuf {
-        self.root.path().join(Self::BACK).join("decision")
+        self.root.path().join(Self::BACK).join(Self::ERROR)
     }
 
     pub(super) fn read_observation(&self, max: u64) -> Result<Option<Vec<u8>>, PathError> {
