@@ -9,14 +9,13 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    process::getpgrp,
     termios::tcgetpgrp,
 };
 use skein_core::{
     engine::{Actor, Decision, Input, Opening},
     ids::RunId,
 };
-use skein_host::host::Host;
+use skein_host::{host::Host, worker};
 
 use crate::{
     output::{Format, Output},
@@ -79,7 +78,8 @@ fn listen(notes: &Sender<Of>) {
         if poll(&mut [PollFd::new(&input, PollFlags::IN)], None).is_err() {
             return;
         }
-        if tcgetpgrp(&input).ok() != Some(getpgrp()) {
+        let foreground = tcgetpgrp(&input).ok().map(|group| group.as_raw_nonzero().get());
+        if foreground != worker::own_group() {
             std::thread::sleep(AWAY);
             continue;
         }

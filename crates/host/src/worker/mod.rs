@@ -38,4 +38,5 @@ pub use self::{
     shown::{Escape, shown},
     start::{Handle, start},
     task::{Filter, NewFilter, Task, Tell},
+    tree::own_group,
 };

@@ -10,13 +10,12 @@ use std::{
     sync::OnceLock,
 };
 
-use rustix::process::getsid;
 use serde::{Deserialize, Serialize};
 
 use super::{
     Mark,
     log::{beside, create},
-    tree::{Entry, Seen},
+    tree::{self, Entry, Seen},
 };
 
 const ENDING: &str = ".pid";
@@ -38,7 +37,7 @@ pub struct Record {
     pub mark: Mark,
     pub seen: Seen,
     pub here: Here,
-    /// The session of the engine that started it.
+    /// The session of the engine that started it, or 0.
     pub session: i32,
 }
 
@@ -58,7 +57,7 @@ impl Here {
 impl Record {
     pub fn new(seen: Seen, mark: Mark) -> Option<Record> {
         let here = Here::now()?.clone();
-        let session = getsid(None).ok()?.as_raw_nonzero().get();
+        let session = tree::own()?.session;
         Some(Record { mark, seen, here, session })
     }
 

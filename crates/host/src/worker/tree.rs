@@ -11,6 +11,7 @@ use std::{
     path::Path,
 };
 
+use rustix::process::getpid;
 use serde::{Deserialize, Serialize};
 
 /// A process, told apart from later ones with the same number by when it started, in ticks since the machine did.
@@ -66,6 +67,16 @@ pub fn slurp(path: impl AsRef<Path>, expected: usize) -> Option<Vec<u8>> {
 /// One process, if it exists now.
 pub fn read(pid: i32) -> Option<Entry> {
     parse(&slurp(format!("/proc/{pid}/stat"), 1024)?)
+}
+
+/// This process itself. Its group and its session are 0 where who leads them is outside the space of its numbers.
+pub fn own() -> Option<Entry> {
+    read(getpid().as_raw_nonzero().get())
+}
+
+/// The group of this process, unless who leads it is outside.
+pub fn own_group() -> Option<i32> {
+    own().map(|entry| entry.group).filter(|group| *group > 0)
 }
 
 /// What the environment of a process held when its program began, if we may see it.
@@ -235,6 +246,14 @@ mod tests {
         );
         assert_eq!(read.name, b"a) R (b c");
         assert!(read.live);
+    }
+
+    /// So it is in a container whose command was started from outside.
+    #[test]
+    fn a_session_may_be_led_from_outside() {
+        let line = b"7 (skein) S 1 0 0 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 777 1 2 3\n";
+        let read = parse(line).expect("it is a line");
+        assert_eq!((read.group, read.session), (0, 0));
     }
 
     #[test]

@@ -5,10 +5,13 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Write},
     path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, channel},
+    },
     time::Duration,
 };
 
@@ -183,12 +186,13 @@ fn within<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'stat
 pub struct Going {
     child: Child,
     lines: Receiver<String>,
-    errors: Option<std::thread::JoinHandle<String>>,
+    errors: Arc<Mutex<String>>,
+    reader: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Going {
     pub fn new(mut child: Child) -> Going {
-        let (out, mut err): (ChildStdout, _) =
+        let (out, err): (ChildStdout, _) =
             (child.stdout.take().expect("it is a pipe"), child.stderr.take().expect("it is a pipe"));
         let (to, lines) = channel();
         std::thread::spawn(move || {
@@ -198,24 +202,29 @@ impl Going {
                 }
             }
         });
-        let errors = std::thread::spawn(move || {
-            let mut text = String::new();
-            err.read_to_string(&mut text).expect("it is text");
-            text
+        let errors = Arc::new(Mutex::new(String::new()));
+        let told = Arc::clone(&errors);
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(err).lines() {
+                let line = line.expect("it is text") + "\n";
+                told.lock().expect("it is read").push_str(&line);
+            }
         });
-        Going { child, lines, errors: Some(errors) }
+        Going { child, lines, errors, reader: Some(reader) }
     }
 
     /// The next line that has this in it.
     pub fn until(&self, part: &str) -> String {
         let mut before = String::new();
         loop {
-            let line = self.lines.recv_timeout(PATIENCE);
-            let line = line.unwrap_or_else(|_| panic!("there is no line with `{part}`, only:\n{before}"));
+            let Ok(line) = self.lines.recv_timeout(PATIENCE) else {
+                let errors = self.errors.lock().expect("it was read");
+                panic!("there is no line with `{part}`, only:\n{before}\nand as errors:\n{errors}");
+            };
             if line.contains(part) {
                 return line;
             }
-            before += &line;
+            before = before + &line + "\n";
         }
     }
 
@@ -240,7 +249,8 @@ impl Going {
             rest
         };
         let status = self.child.wait().expect("it ends");
-        let errors = self.errors.take().expect("once").join().expect("it is text");
+        self.reader.take().expect("once").join().expect("it is text");
+        let errors = self.errors.lock().expect("it was read").clone();
         (status.code(), rest.join("\n"), errors)
     }
 }
