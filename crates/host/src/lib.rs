@@ -11,5 +11,6 @@ pub mod host;
 pub mod redact;
 pub mod secret;
 pub mod store;
+pub mod wall;
 pub mod worker;
 pub mod workspace;

@@ -30,5 +30,10 @@ mod watch;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    // Not a command: how a worker of ours begins.
+    if arguments.next_if(|first| first == skein_host::wall::ARGUMENT).is_some() {
+        return skein_host::wall::enter(arguments);
+    }
     cli::run().into()
 }

@@ -27,7 +27,6 @@ mod start;
 mod task;
 mod tree;
 
-pub(crate) use self::mark::line;
 pub use self::{
     log::{Logged, mend},
     mark::{Mark, MarkError, StateMark, Work, worker_above},
@@ -40,3 +39,4 @@ pub use self::{
     task::{Filter, NewFilter, Task, Tell},
     tree::own_group,
 };
+pub(crate) use self::{mark::line, outcome::refusal};

@@ -49,7 +49,7 @@ pub fn spawn(task: &Task) -> Result<Spawned, How> {
     let refused = |error: io::Error| refusal(&error, &program, &task.directory);
     let (outputs, stdout, stderr) = pipes(task.stdout.is_some()).map_err(refused)?;
     let pipes = outputs.iter().filter_map(|(_, pipe)| Some(fstat(pipe).ok()?.st_ino)).collect();
-    let mut command = Command::new(&program);
+    let mut command = start(task, &program)?;
     command
         .args(&task.arguments)
         .current_dir(&task.directory)
@@ -74,6 +74,19 @@ pub fn spawn(task: &Task) -> Result<Spawned, How> {
             Err(refused(error))
         }
     }
+}
+
+/// The program, or who builds its wall and then becomes it.
+fn start(task: &Task, program: &Path) -> Result<Command, How> {
+    let Some(behind) = &task.behind else { return Ok(Command::new(program)) };
+    let unsayable = || {
+        How::CannotStart(Refused::Other(
+            "a path that its wall is about is not text, so it cannot be told of".into(),
+        ))
+    };
+    let mut command = Command::new(&behind.builder);
+    command.args(behind.arguments().ok_or_else(unsayable)?).arg(program);
+    Ok(command)
 }
 
 fn unblock(fd: &impl AsFd) -> io::Result<()> {

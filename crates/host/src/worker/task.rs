@@ -8,6 +8,7 @@ use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc};
 use skein_core::{limits, time::Millis};
 
 use super::Mark;
+use crate::wall::Behind;
 
 /// Changes output before anyone sees it, for instance to take secrets out of it. It sees each byte of one stream once
 /// and in order, and may keep some back until it knows more.
@@ -28,6 +29,8 @@ pub struct Task {
     /// In full, or a name to look up in the `PATH` of the environment below. Never taken from the directory.
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
+    /// The wall it runs behind.
+    pub behind: Option<Behind>,
     /// Where it works.
     pub directory: PathBuf,
     /// All of its environment, beside the mark.
@@ -60,6 +63,7 @@ impl Task {
         Task {
             program: program.into(),
             arguments: Vec::new(),
+            behind: None,
             directory: directory.into(),
             environment: Vec::new(),
             stdin: Arc::new([]),
