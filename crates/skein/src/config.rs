@@ -19,6 +19,8 @@ pub struct Config {
     pub allow_unenforced: bool,
     pub allow_auto_approve: bool,
     pub pass_env: Vec<String>,
+    /// Beyond its workspace, what a step that may edit may write.
+    pub writes: Vec<String>,
     pub agents: BTreeMap<String, Agent>,
     pub workers: BTreeMap<String, Program>,
     /// Who may decide at a gate, by role.

@@ -56,6 +56,10 @@ impl Own {
         });
         let crew = Crew::new(&state.path, secrets, Some(tell))
             .map_err(|error| output.refuse(Exit::Store, &error.to_string(), None))?;
+        let ourselves = std::env::current_exe().map_err(|error| {
+            output.refuse(Exit::Broken, &format!("it cannot be told where this program is: {error}"), None)
+        })?;
+        let crew = crew.behind_walls(ourselves);
         let store: Arc<dyn Store> = state.store.clone();
         let watcher = watch::watcher(notes.clone());
         let host = Arc::new(Host::new(store, Box::new(crew), Capacity { workers }, watcher));

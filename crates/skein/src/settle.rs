@@ -51,6 +51,8 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         tools: Default::default(),
         secrets: Default::default(),
         pass_env: config.pass_env.clone(),
+        writes: writes(project, config),
+        allow_unenforced: config.allow_unenforced,
     };
     let mut problems = Vec::new();
     let drivers = Drivers::of(project);
@@ -68,6 +70,16 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
     problems.sort();
     problems.dedup();
     if problems.is_empty() { Ok(about) } else { Err(problems) }
+}
+
+/// Real paths, because a link could lead elsewhere when it is used. `~` is the home of whoever begins the run.
+fn writes(project: &OnDisk, config: &Config) -> Vec<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let whole = |given: &String| match given.strip_prefix("~/") {
+        Some(rest) => home.join(rest),
+        None => project.root.join(given),
+    };
+    config.writes.iter().filter_map(|given| std::fs::canonicalize(whole(given)).ok()).collect()
 }
 
 /// Folders of the configuration start in the project, those of the command line here.

@@ -30,6 +30,12 @@ pub struct About {
     /// Variables of the host's environment that workers are given beyond the few they need.
     #[serde(default)]
     pub pass_env: Vec<String>,
+    /// Beyond its workspace, what a step that may edit may write.
+    #[serde(default)]
+    pub writes: Vec<PathBuf>,
+    /// Where the system cannot keep steps to what they may do, they are not kept to it.
+    #[serde(default)]
+    pub allow_unenforced: bool,
 }
 
 /// An agent that is a program of the project's own.

@@ -18,7 +18,7 @@ use skein_core::{
 use super::{
     Shared, back,
     command::{Command, Speaks},
-    environment,
+    confine, environment,
     git::Git,
     job::Job,
     tool, verdict,
@@ -46,6 +46,8 @@ pub(super) struct Laid {
     check: Option<String>,
     /// The run's workspace, where changed files are looked for.
     workspace: Option<Root>,
+    /// What was made in its folder so that it may write it.
+    made: Vec<String>,
     /// The state folder.
     state: PathBuf,
     mark: Mark,
@@ -79,6 +81,13 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
     task.arguments = command.arguments;
     task.environment = environment;
+    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };
+    let (behind, made) = confine::behind(shared, &job, &places).map_err(wrong)?;
+    if behind.is_some() {
+        let scratch = files.scratch().map_err(wrong)?;
+        task.environment.push(("TMPDIR".into(), scratch.path().into()));
+    }
+    task.behind = behind;
     task.stdin = command.stdin.into();
     task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
     let limits = [job.limit, job.tool().and_then(|tool| tool.limit)];
@@ -90,7 +99,7 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
-    Ok((task, Laid { job, run, files, folder, without, speaks, check, workspace, state, mark }))
+    Ok((task, Laid { job, run, files, folder, without, speaks, check, workspace, made, state, mark }))
 }
 
 /// Puts the artifacts of others into the workspace.
@@ -144,6 +153,11 @@ fn nonce() -> String {
 impl Laid {
     /// What became of the attempt, now that its program has ended.
     pub fn take_up(&self, ended: &Ended) -> AttemptEnd {
+        // What cannot be removed goes with the run.
+        let _ = self.files.remove_scratch();
+        if let Err(error) = confine::unmake(&self.made, &self.folder) {
+            return wrong(error);
+        }
         match self.job.attempt.role {
             Role::Check => self.checked(ended),
             Role::Main => self.worked(ended),

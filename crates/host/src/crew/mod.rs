@@ -7,6 +7,7 @@ mod about;
 mod attempt;
 mod back;
 mod command;
+mod confine;
 mod environment;
 mod git;
 mod guard;
@@ -21,7 +22,7 @@ mod verdict;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -67,6 +68,8 @@ struct Shared {
     state: Root,
     mark: StateMark,
     secrets: Secrets,
+    /// The program that builds walls around workers. Without it there are none.
+    builder: Option<PathBuf>,
     redactor: Redactor,
     lines: Option<TellLine>,
     live: Mutex<BTreeMap<Doing, Live>>,
@@ -96,9 +99,21 @@ impl Crew {
     /// For the runs that are kept in a state folder.
     pub fn new(state: &Path, secrets: Secrets, lines: Option<TellLine>) -> Result<Crew, CrewError> {
         let redactor = Redactor::new(secrets.all())?;
-        let (root, mark) = (Root::open(state)?, StateMark::of(state)?);
+        // Walls are about real paths.
+        let state = std::fs::canonicalize(state)?;
+        let (root, mark) = (Root::open(&state)?, StateMark::of(&state)?);
         let (live, telling) = (Mutex::default(), Mutex::default());
-        Ok(Crew { shared: Arc::new(Shared { state: root, mark, secrets, redactor, lines, live, telling }) })
+        let builder = None;
+        let shared = Shared { state: root, mark, secrets, builder, redactor, lines, live, telling };
+        Ok(Crew { shared: Arc::new(shared) })
+    }
+
+    /// Workers are started behind walls, which this program builds: one that begins with [`crate::wall::enter`].
+    pub fn behind_walls(mut self, builder: PathBuf) -> Crew {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.builder = Some(builder);
+        }
+        self
     }
 }
 

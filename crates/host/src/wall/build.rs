@@ -6,6 +6,7 @@
 //! their own, and loses them when the program starts.
 
 use std::{
+    ffi::CStr,
     fmt, fs, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -72,7 +73,12 @@ struct Place<'a> {
 
 enum What {
     Hidden,
-    Kept { tree: OwnedFd, writable: bool },
+    /// Memory that processes share by name, for this view alone.
+    Shared,
+    Kept {
+        tree: OwnedFd,
+        writable: bool,
+    },
 }
 
 /// Builds the wall. What was built when it fails is no wall, and the process must not go on to the program.
@@ -128,6 +134,10 @@ fn places(wall: &Wall) -> Result<Vec<Place<'_>>, Unbuilt> {
     }
     let hidden = wall.hides.iter().filter(|path| path.symlink_metadata().is_ok());
     places.extend(hidden.map(|at| Place { at, what: What::Hidden }));
+    let shared = Path::new("/dev/shm");
+    if shared.is_dir() {
+        places.push(Place { at: shared, what: What::Shared });
+    }
     places.sort_by_key(|place| (place.at.components().count(), place.at));
     Ok(places)
 }
@@ -146,13 +156,14 @@ impl Place<'_> {
     fn put(&self) -> Result<(), Unbuilt> {
         let at = self.at.display();
         match &self.what {
+            What::Shared => empty(self.at, c"mode=1777").doing(format!("memory at {at}")),
             What::Hidden => hide(self.at).doing(format!("hiding {at}")),
             What::Kept { tree, .. } => keep(self.at, tree).doing(format!("letting {at} be seen")),
         }
     }
 
     fn is_writable(&self) -> bool {
-        matches!(self.what, What::Kept { writable: true, .. })
+        matches!(self.what, What::Shared | What::Kept { writable: true, .. })
     }
 }
 
@@ -168,12 +179,14 @@ fn close(places: &[Place<'_>]) -> Result<(), Unbuilt> {
 
 /// An empty folder, or an empty file, in its place.
 fn hide(at: &Path) -> io::Result<()> {
-    if fs::metadata(at)?.is_dir() {
-        let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        Ok(mount("tmpfs", at, "tmpfs", flags, c"size=64k,mode=0755")?)
-    } else {
-        Ok(mount_bind("/dev/null", at)?)
+    match fs::metadata(at)?.is_dir() {
+        true => empty(at, c"mode=0755,size=1m"),
+        false => Ok(mount_bind("/dev/null", at)?),
     }
+}
+
+fn empty(at: &Path, options: &CStr) -> io::Result<()> {
+    Ok(mount("tmpfs", at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options)?)
 }
 
 fn keep(at: &Path, tree: &OwnedFd) -> io::Result<()> {

@@ -7,6 +7,7 @@
 //! runs/<run>/
 //!   attempts/<attempt>/   log stdout.log inputs.json observation.json
 //!     back/               output error: what the worker may write
+//!     tmp/                where it leaves what it needs only while it works
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
 //!   hooks/<number>/       log: what a hook printed
 //!   files/                what the workflow took from its workspace and gives back to it
@@ -152,6 +153,7 @@ impl AttemptDir {
     pub(crate) const OUTPUT: &str = "output";
     pub(crate) const ERROR: &str = "error";
     const OBSERVATION: &str = "observation.json";
+    const SCRATCH: &str = "tmp";
 
     /// To read and replace files of it by name.
     pub fn root(&self) -> &Root {
@@ -176,6 +178,15 @@ impl AttemptDir {
     /// The one folder of ours in which the worker may write. What it made of it is read through this.
     pub fn back(&self) -> Result<Root, PathError> {
         self.root.folder(Self::BACK)
+    }
+
+    /// `TMPDIR` of a worker that may not write elsewhere.
+    pub fn scratch(&self) -> Result<Root, PathError> {
+        self.root.make_folders_unsynced(Self::SCRATCH, true)
+    }
+
+    pub fn remove_scratch(&self) -> Result<bool, PathError> {
+        self.root.remove(Self::SCRATCH)
     }
 
     /// `SKEIN_OUTPUT`.

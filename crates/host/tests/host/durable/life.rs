@@ -61,6 +61,8 @@ impl Place {
             tools: Default::default(),
             secrets: Default::default(),
             pass_env: Vec::new(),
+            writes: Vec::new(),
+            allow_unenforced: false,
         };
         about.value()
     }

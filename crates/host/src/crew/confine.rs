@@ -1,0 +1,159 @@
+//! From what a step may do to the wall around its worker.
+//!
+//! Owns what each capability lets a worker write, and what no worker sees. Refuses to build walls.
+
+use std::path::{Path, PathBuf};
+
+use skein_core::{
+    engine::Mode,
+    ir::{Capability, Worker},
+};
+
+use super::{Shared, job::Job};
+use crate::{
+    wall::{Behind, Wall},
+    workspace::{
+        AttemptDir, Root, RunDir,
+        root::{PathError, Thing},
+    },
+};
+
+/// What others run by, or by what they are told to: a worker changes it only where it is told to protect something else.
+const CONTROL: [&str; 9] = [
+    ".git/config",
+    ".git/hooks",
+    ".claude",
+    ".codex",
+    ".opencode",
+    ".gemini",
+    ".mcp.json",
+    "opencode.json",
+    "opencode.jsonc",
+];
+
+/// How far a worker may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// What it is given to write, and nothing else.
+    Given,
+    Workspace,
+    /// Tools do what they are for, wherever that is.
+    Anywhere,
+}
+
+impl Reach {
+    fn of(worker: &Worker) -> Reach {
+        match worker {
+            Worker::Agent { capabilities, .. } | Worker::Script { capabilities, .. } => {
+                // Who names none may read and edit. Whoever runs commands or tests leaves files by it.
+                match capabilities.is_empty() || capabilities.iter().any(|c| *c != Capability::Read) {
+                    true => Reach::Workspace,
+                    false => Reach::Given,
+                }
+            }
+            Worker::Command { .. } => Reach::Workspace,
+            Worker::Tool { .. } | Worker::Action { .. } => Reach::Anywhere,
+        }
+    }
+}
+
+/// The places of one attempt.
+pub(super) struct Places<'a> {
+    pub run: &'a RunDir,
+    pub files: &'a AttemptDir,
+    /// Where it works.
+    pub folder: &'a Root,
+    /// The context folder.
+    pub context: Option<&'a Path>,
+}
+
+/// The wall of an attempt, and the names of files that were made in its workspace so that it may write them.
+pub(super) fn behind(
+    shared: &Shared,
+    job: &Job,
+    places: &Places<'_>,
+) -> Result<(Option<Behind>, Vec<String>), PathError> {
+    let Some(builder) = shared.builder.clone() else { return Ok((None, Vec::new())) };
+    let reach = Reach::of(&job.worker);
+    let mut made = Vec::new();
+    let mut wall = Wall {
+        writes: vec![places.files.back()?.path().to_owned(), places.files.scratch()?.path().to_owned()],
+        hides: vec![shared.state.path().to_owned()],
+        shows: vec![places.files.inputs()],
+        no_network: job.isolation.no_network,
+        optional: job.about.allow_unenforced,
+    };
+    wall.writes.extend(places.run.files()?.map(|files| files.path().to_owned()));
+    wall.shows.extend(places.context.map(Path::to_owned));
+    match reach {
+        Reach::Anywhere => wall.writes.push(PathBuf::from("/")),
+        Reach::Workspace => {
+            wall.writes.push(places.folder.path().to_owned());
+            wall.writes.extend(job.about.writes.iter().filter(|path| path.exists()).cloned());
+            wall.shows.extend(protected(job, places.folder));
+        }
+        Reach::Given => {
+            made = make(job, places.folder)?;
+            let own = given(job).filter(|name| is_own(name, places.folder));
+            wall.writes.extend(own.map(|name| places.folder.path().join(name)));
+        }
+    }
+    Ok((Some(Behind { builder, wall }), made))
+}
+
+/// What of the workspace is protected and is there.
+fn protected<'a>(job: &'a Job, folder: &'a Root) -> impl Iterator<Item = PathBuf> + 'a {
+    let named = job.isolation.protect.iter().map(String::as_str);
+    let control = CONTROL.into_iter().filter(|_| job.isolation.protect.is_empty());
+    named.chain(control).filter(|name| is_own(name, folder)).map(|name| folder.path().join(name))
+}
+
+/// Whether something of the workspace itself is there. A link may lead anywhere.
+fn is_own(name: &str, folder: &Root) -> bool {
+    folder.look(name).is_ok_and(|thing| matches!(thing, Some(Thing::File | Thing::Folder)))
+}
+
+/// What one who only reads is given to write in its workspace: its artifacts, and the file of its decision.
+fn given(job: &Job) -> impl Iterator<Item = &str> {
+    job.gives.iter().map(|gives| gives.path.as_str()).chain(job.decision_file.as_deref())
+}
+
+/// Only what is there can be written where nothing new can be made.
+fn make(job: &Job, folder: &Root) -> Result<Vec<String>, PathError> {
+    let mut made = Vec::new();
+    for name in given(job) {
+        if folder.look(name)?.is_none() {
+            make_one(name, folder)?;
+            made.push(name.to_owned());
+        } else if job.mode != Mode::Fresh && is_empty(name, folder) {
+            // It was made for the attempt that was interrupted.
+            made.push(name.to_owned());
+        }
+    }
+    Ok(made)
+}
+
+fn make_one(name: &str, folder: &Root) -> Result<(), PathError> {
+    if name.ends_with('/') {
+        return folder.make_folders_unsynced(name, false).map(drop);
+    }
+    if let Some(parent) = Path::new(name).parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        folder.make_folders_unsynced(parent, false)?;
+    }
+    folder.create(name, false)?.place_unsynced()
+}
+
+fn is_empty(name: &str, folder: &Root) -> bool {
+    match name.ends_with('/') {
+        true => folder.folder(name).and_then(|made| made.entries(1)).is_ok_and(|entries| entries.is_empty()),
+        false => folder.read(name, 0).is_ok(),
+    }
+}
+
+/// Takes away what was made for it and is still empty: it was not given.
+pub(super) fn unmake(made: &[String], folder: &Root) -> Result<(), PathError> {
+    for name in made.iter().filter(|name| is_empty(name, folder)) {
+        folder.remove(name)?;
+    }
+    Ok(())
+}
