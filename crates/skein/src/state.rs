@@ -9,6 +9,7 @@ use skein_core::{closest::did_you_mean, engine::RunState, ids::RunId, plan::Plan
 use skein_host::{
     host::plan_of,
     store::{RunRow, Sqlite, Store, StoreError, Which},
+    worker,
     workspace::RunDir,
 };
 
@@ -49,7 +50,10 @@ impl State {
     /// The state folder and the run that someone means by its id, or by how it begins.
     pub fn with_run(given: Option<&Path>, text: &str, output: Output) -> Result<(State, RunRow), Exit> {
         let missing = |hint: Option<String>| {
-            let hint = hint.unwrap_or_else(|| "`skein runs` lists them".to_owned());
+            let behind_a_wall = worker::anyones_worker().map(|mark| {
+                format!("a worker of run {} does not see runs; only people outside of runs decide", mark.run)
+            });
+            let hint = behind_a_wall.or(hint).unwrap_or_else(|| "`skein runs` lists them".to_owned());
             output.refuse(Exit::Refused, &format!("there is no run `{text}`"), Some(&hint))
         };
         let Some(state) = State::find(given, output)? else { return Err(missing(None)) };

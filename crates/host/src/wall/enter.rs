@@ -4,16 +4,19 @@ use std::{
     ffi::OsString,
     os::unix::process::CommandExt,
     path::Path,
-    process::{Command, ExitCode},
+    process::{Command, ExitCode, Stdio},
 };
 
 use serde_json::json;
 
-use super::{Wall, build::build};
-use crate::worker::{How, refusal};
+use super::{Behind, Wall, build::build};
+use crate::worker::{How, refusal, shown};
 
 /// The first argument of a builder. The others are the wall, the program and its arguments.
 pub const ARGUMENT: &str = "__wall";
+
+/// Where a worker tells why it failed.
+const TOLD: &str = "SKEIN_ERROR";
 
 /// As shells end when a command cannot be run.
 const FAILED: u8 = 126;
@@ -46,16 +49,23 @@ fn never(why: impl Into<String>) -> How {
     How::NotExecutable(why.into())
 }
 
-/// Whether a wall can be built here. Only a process that is good for nothing else can find out.
-pub fn probe() -> Result<(), String> {
-    build(&Wall::default()).map_err(|why| why.to_string())
+/// Whether a wall can be built here, and if not, why. Only a process that is good for nothing else can find out.
+pub fn works(builder: &Path) -> Result<(), String> {
+    let behind = Behind { builder: builder.to_owned(), wall: Wall::default() };
+    let mut command = Command::new(builder);
+    command.args(behind.arguments().into_iter().flatten()).arg(builder).arg("--version");
+    let done = command.env_remove(TOLD).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(shown(done.stderr.trim_ascii())),
+    }
 }
 
 /// Tells why where workers do.
 fn fail(how: &How) -> ExitCode {
     let message = how.message();
     eprintln!("[skein: {message}]");
-    if let Some(told) = std::env::var_os("SKEIN_ERROR") {
+    if let Some(told) = std::env::var_os(TOLD) {
         let class = if matches!(how, How::CannotStart(_)) { "transient" } else { "non_retryable" };
         // It is in the log, too.
         let _ = std::fs::write(told, json!({"class": class, "message": message}).to_string());

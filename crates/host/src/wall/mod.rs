@@ -13,7 +13,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use enter::{ARGUMENT, enter, probe};
+pub use enter::{ARGUMENT, enter, works};
 
 /// What a worker may do. Everything else of the file system it may read, as far as its user may.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -29,7 +29,7 @@ mod tree;
 
 pub use self::{
     log::{Logged, mend},
-    mark::{Mark, MarkError, StateMark, Work, worker_above},
+    mark::{Mark, MarkError, StateMark, Work, anyones_worker, worker_above},
     outcome::{Ended, How, Leaked, Refused, Which},
     program::{NotFound, find},
     reap::{Found, Reaped, leftovers, reap},

@@ -16,4 +16,5 @@ mod runs;
 mod session;
 mod terminal;
 mod validate;
+mod wall;
 mod workers;

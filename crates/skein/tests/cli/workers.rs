@@ -20,14 +20,19 @@ fn project(worker: &str) -> Project {
 }
 
 fn refused(worker: &str) {
+    assert!(asked(worker).contains("only people outside of runs decide"));
+}
+
+/// What a worker is told that asks, and that nothing came of it.
+fn asked(worker: &str) -> String {
     let project = project(worker);
     let going = project.begin("run gated.yaml --no-wait --format jsonl");
     let run = going.run();
     assert_eq!(going.end().0, Some(6), "the gate still waits");
     let said = project.read("said.txt");
-    assert!(said.contains("only people outside of runs decide"), "{said}");
     assert!(said.contains("exit 5"), "{said}");
     assert_eq!(project.status(&run), "waiting");
+    said
 }
 
 #[test]
@@ -45,15 +50,16 @@ fn a_worker_with_a_wiped_environment_cannot_approve() {
     );
 }
 
-/// What it started and cut off from itself becomes a child of the engine.
+/// What it started and cut off from itself becomes a child of the engine. It carries no mark, but it is behind the wall.
 #[test]
 fn an_orphan_of_a_worker_cannot_approve() {
-    refused(
+    let said = asked(
         "cat >/dev/null; run=$SKEIN_RUN_ID; skein=$1\n\
          (setsid env -i sh -c 'read go < ready; '$skein' approve '$run' sign-off >> said.txt 2>&1; \
          echo exit $? >> said.txt; echo > answer' >/dev/null 2>&1 &)\n\
          echo > ready; read done < answer\n",
     );
+    assert!(said.contains("there is no run"), "{said}");
 }
 
 /// What is left of a worker whose engine is gone carries the mark that it was given.

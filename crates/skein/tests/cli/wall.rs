@@ -1,0 +1,231 @@
+//! What a step may do is kept by the system: steps that try more, from the built program.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::session::{Done, Folder, run, skein};
+
+/// One step that runs a script.
+fn project(capabilities: &str, more: &str, script: &str) -> Folder {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.0.join(".git/hooks")).expect("a folder can be made");
+    fs::create_dir(folder.0.join("outside")).expect("a folder can be made");
+    let lines: String = script.lines().map(|line| format!("      {}\n", line.trim())).collect();
+    let workflow = format!(
+        "name: tries\nversion: \"1\"\ntimeout: 5m\nsteps:\n  it:\n    worker: CUSTOM\n    workspace: inside\n    \
+         capabilities: [{capabilities}]\n{more}    instructions: |\n{lines}"
+    );
+    folder
+        .write("tries.yaml", workflow)
+        .write("inside/there", "as it was\n")
+        .write(".git/config", "[core]\n");
+    folder
+}
+
+fn done(folder: &Folder) -> Done {
+    run(skein(&folder.0).args(["run", "tries.yaml", "--format", "json"]))
+}
+
+fn outputs(folder: &Folder) -> Value {
+    let done = done(folder);
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    let result: Value = serde_json::from_str(&done.out).expect("it is JSON");
+    result["steps"][0]["outputs"].clone()
+}
+
+/// Says of each try whether it went.
+const TRY: &str = "try() { if ( eval \"$2\" ) 2>/dev/null; then echo \"$1=yes\" >> $SKEIN_OUTPUT; \
+                   else echo \"$1=no\" >> $SKEIN_OUTPUT; fi; }";
+
+fn tried(capabilities: &str, more: &str, tries: &[(&str, &str)]) -> (Folder, Vec<String>) {
+    let script: String = tries.iter().map(|(name, text)| format!("try {name} '{text}'\n")).collect();
+    let folder = project(capabilities, more, &format!("{TRY}\n{script}"));
+    let outputs = outputs(&folder);
+    let went = |name: &str| outputs[name] == "yes";
+    let went = tries.iter().filter(|(name, _)| went(name)).map(|(name, _)| (*name).to_owned()).collect();
+    (folder, went)
+}
+
+#[test]
+fn who_only_reads_writes_nothing_in_the_workspace() {
+    let tries = [
+        ("read", "cat there"),
+        ("change", "echo x >> there"),
+        ("make", "echo x > new"),
+        ("remove", "rm -f there && test ! -e there"),
+        ("outside", "echo x > ../outside/new"),
+        ("home", "echo x > ~/.skein-was-here"),
+        ("tmp", "echo x > /tmp/skein-was-here"),
+        ("scratch", "f=$(mktemp) && echo x > $f"),
+        ("null", "echo x > /dev/null"),
+    ];
+    let (folder, went) = tried("READ", "", &tries);
+    assert_eq!(went, ["read", "scratch", "null"]);
+    assert_eq!(fs::read_to_string(folder.0.join("inside/there")).expect("it is there"), "as it was\n");
+    assert!(!folder.0.join("inside/new").exists());
+}
+
+#[test]
+fn who_edits_writes_in_the_workspace_alone() {
+    let tries = [
+        ("change", "echo x >> there"),
+        ("make", "mkdir -p a/b && echo x > a/b/new"),
+        ("outside", "echo x > ../outside/new"),
+        ("above", "echo x > ../new"),
+        ("link", "ln -s ../outside to && echo x > to/new"),
+        ("tmp", "echo x > /tmp/skein-was-here"),
+    ];
+    let (folder, went) = tried("READ, EDIT", "", &tries);
+    assert_eq!(went, ["change", "make"]);
+    assert!(folder.0.join("inside/a/b/new").exists());
+    assert!(!folder.0.join("outside/new").exists());
+}
+
+/// The files of the engine are not there for a worker, and neither is the engine's environment.
+#[test]
+fn the_state_of_the_engine_is_out_of_reach() {
+    let tries = [
+        ("journal", "ls ../.skein/skein.db"),
+        ("empty", "test -z \"$(ls ../.skein | grep -v runs)\""),
+        ("write", "echo x > ../.skein/new"),
+        ("inputs", "cat $SKEIN_INPUTS"),
+        ("change", "echo x > $SKEIN_INPUTS"),
+        ("environment", "cat /proc/$PPID/environ | head -c 1 | grep -q ."),
+    ];
+    let (_folder, went) = tried("READ, EDIT, RUN_COMMANDS", "", &tries);
+    assert_eq!(went, ["empty", "inputs"]);
+}
+
+/// Whoever may make name spaces of their own has all rights in those, and still cannot take the wall down.
+#[test]
+fn name_spaces_of_its_own_lead_nowhere() {
+    let undo = "umount -l $PWD/../.skein; mount -o remount,bind,rw /; mount -o remount,bind,rw $PWD/..;";
+    let inner = format!("unshare -Urm sh -c \"{undo} echo x > ../outside/new; ls ../.skein/skein.db\"");
+    let tries = [("undo", undo), ("inner", inner.as_str()), ("write", "echo x > ../outside/new")];
+    let (folder, went) = tried("READ, EDIT, RUN_COMMANDS", "", &tries);
+    assert_eq!(went, Vec::<String>::new());
+    assert!(!folder.0.join("outside/new").exists());
+}
+
+/// What others run by is not for a worker to change.
+#[test]
+fn what_git_and_agents_run_by_is_protected() {
+    let folder = project(
+        "READ, EDIT",
+        "",
+        &format!(
+            "{TRY}\ntry hook 'echo x > .git/hooks/pre-commit'\ntry config 'echo x >> .git/config'\ntry other 'echo x > .git/other'"
+        ),
+    );
+    fs::create_dir_all(folder.0.join("inside/.git/hooks")).expect("a folder can be made");
+    folder.write("inside/.git/config", "[core]\n");
+    let outputs = outputs(&folder);
+    assert_eq!(
+        (&outputs["hook"], &outputs["config"], &outputs["other"]),
+        (&"no".into(), &"no".into(), &"yes".into())
+    );
+}
+
+/// One who only reads is given what it is to leave, and nothing else.
+#[test]
+fn a_reader_leaves_what_it_declared() {
+    let more = "    output_artifacts:\n      - { name: report, path: out/report.md }\n      - { name: notes, path: notes.md }\n";
+    let folder = project(
+        "READ",
+        more,
+        &format!("{TRY}\ntry report 'echo found > out/report.md'\ntry other 'echo x > out/other'"),
+    );
+    let outputs = outputs(&folder);
+    assert_eq!((&outputs["report"], &outputs["other"]), (&"yes".into(), &"no".into()));
+    assert_eq!(fs::read_to_string(folder.0.join("inside/out/report.md")).expect("it is there"), "found\n");
+    assert!(!folder.0.join("inside/notes.md").exists(), "what it did not give is not there");
+}
+
+#[test]
+fn a_project_may_let_more_be_written() {
+    let folder = project("READ, EDIT", "", &format!("{TRY}\ntry more 'echo x > ../outside/new'"));
+    folder.write("skein.toml", "writes = [\"outside\"]\n");
+    assert_eq!(outputs(&folder)["more"], "yes");
+    assert!(folder.0.join("outside/new").exists());
+}
+
+#[test]
+fn without_a_network_nobody_is_reached() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = server.local_addr().expect("it has one").port();
+    let reach = format!("{TRY}\ntry reached ': > /dev/tcp/127.0.0.1/{port}'");
+    let with = project("READ", "", &reach);
+    assert_eq!(outputs(&with)["reached"], "yes");
+    let without = project("READ", "    x-skein: { network: none }\n", &reach);
+    assert_eq!(outputs(&without)["reached"], "no");
+}
+
+/// Someone without any rights gets the same wall.
+#[test]
+fn a_wall_needs_no_rights() {
+    let folder = project(
+        "READ, EDIT",
+        "",
+        &format!(
+            "{TRY}\ntry own 'echo x > new'\ntry outside 'echo x > ../outside/new'\ntry journal 'ls ../.skein/skein.db'"
+        ),
+    );
+    let done = run(&mut as_nobody(&folder));
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    let result: Value = serde_json::from_str(&done.out).expect("it is JSON");
+    let outputs = &result["steps"][0]["outputs"];
+    assert_eq!(
+        (&outputs["own"], &outputs["outside"], &outputs["journal"]),
+        (&"yes".into(), &"no".into(), &"no".into())
+    );
+}
+
+/// The run of a project by a user without rights. Where the tests have none themselves, by that user.
+fn as_nobody(folder: &Folder) -> Command {
+    let program = folder.0.join("skein");
+    fs::copy(env!("CARGO_BIN_EXE_skein"), &program).expect("it can be copied");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let mut command = if rustix::process::getuid().is_root() {
+        let owned = Command::new("chown").args(["-R", "65534"]).arg(&folder.0).status().expect("it runs");
+        assert!(owned.success());
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]).arg(&program);
+        command
+    } else {
+        Command::new(&program)
+    };
+    command.args(["run", "tries.yaml", "--format", "json"]).current_dir(&folder.0).env("HOME", &folder.0);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Where the system lets nobody build a wall, nothing runs as if there were one.
+#[test]
+fn without_a_wall_nothing_runs_unless_that_is_allowed() {
+    let folder = project("READ, EDIT", "", "echo x > new");
+    let nobody = as_nobody(&folder);
+    let line: Vec<_> = std::iter::once(nobody.get_program()).chain(nobody.get_args()).collect();
+    let without = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "sh", "-c"]);
+        // No more name spaces in here, and no rights to do without.
+        command.arg("echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \"$@\"");
+        command.arg("sh").args(line.iter().skip_while(|word| !word.to_string_lossy().ends_with("/skein")));
+        command.current_dir(&folder.0).env("HOME", &folder.0).stdin(Stdio::null());
+        run(&mut command)
+    };
+    let refused = without();
+    assert_ne!(refused.code, 0, "{}{}", refused.out, refused.err);
+    assert!(refused.out.contains("no wall can be built around it here"), "{}{}", refused.out, refused.err);
+    assert!(!folder.0.join("inside/new").exists());
+    folder.write("skein.toml", "allow_unenforced = true\n");
+    let allowed = without();
+    assert_eq!(allowed.code, 0, "{}{}", allowed.out, allowed.err);
+    assert!(folder.0.join("inside/new").exists());
+}
