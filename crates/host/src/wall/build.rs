@@ -53,7 +53,7 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
 }
 
 /// With these a program could undo the wall, or reach around it.
-const TAKEN: [CapabilitySet; 9] = [
+const TAKEN: [CapabilitySet; 13] = [
     CapabilitySet::SYS_ADMIN,
     CapabilitySet::SYS_PTRACE,
     CapabilitySet::SYS_MODULE,
@@ -63,6 +63,10 @@ const TAKEN: [CapabilitySet; 9] = [
     CapabilitySet::MKNOD,
     CapabilitySet::DAC_READ_SEARCH,
     CapabilitySet::NET_ADMIN,
+    CapabilitySet::PERFMON,
+    CapabilitySet::BPF,
+    CapabilitySet::CHECKPOINT_RESTORE,
+    CapabilitySet::SYSLOG,
 ];
 
 /// What becomes of one place, put aside before everything else is made read-only.

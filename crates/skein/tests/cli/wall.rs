@@ -135,7 +135,7 @@ fn what_git_and_agents_run_by_is_protected() {
 /// One who only reads is given what it is to leave, and nothing else.
 #[test]
 fn a_reader_leaves_what_it_declared() {
-    let more = "    output_artifacts:\n      - { name: report, path: out/report.md }\n      - { name: notes, path: notes.md }\n";
+    let more = "    outputs:\n      - { name: report, path: out/report.md }\n      - { name: notes, path: notes.md }\n";
     let folder = project(
         "READ",
         more,
@@ -209,16 +209,14 @@ fn as_nobody(folder: &Folder) -> Command {
 #[test]
 fn without_a_wall_nothing_runs_unless_that_is_allowed() {
     let folder = project("READ, EDIT", "", "echo x > new");
-    let nobody = as_nobody(&folder);
-    let line: Vec<_> = std::iter::once(nobody.get_program()).chain(nobody.get_args()).collect();
     let without = || {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "sh", "-c"]);
         // No more name spaces in here, and no rights to do without.
-        command.arg("echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \"$@\"");
-        command.arg("sh").args(line.iter().skip_while(|word| !word.to_string_lossy().ends_with("/skein")));
-        command.current_dir(&folder.0).env("HOME", &folder.0).stdin(Stdio::null());
-        run(&mut command)
+        let rights = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
+        command.arg(format!("echo 0 > /proc/sys/user/max_user_namespaces && exec {rights} \"$@\""));
+        command.args(["sh", env!("CARGO_BIN_EXE_skein"), "run", "tries.yaml", "--format", "json"]);
+        run(command.current_dir(&folder.0).stdin(Stdio::null()))
     };
     let refused = without();
     assert_ne!(refused.code, 0, "{}{}", refused.out, refused.err);
