@@ -143,6 +143,13 @@ mod tests {
     }
 
     #[test]
+    fn the_page_on_confinement_tells_the_truth() {
+        let page = include_str!("../../../docs/confinement.md");
+        let example = page.split("```toml\n").nth(1).and_then(|after| after.split("```").next()).unwrap();
+        assert_eq!(Config::parse(&Source::new(NAME, example)).unwrap().writes, ["~/.cargo", "/tmp"]);
+    }
+
+    #[test]
     fn what_is_no_toml_is_shown_where_it_ends() {
         let wrong =
             Config::parse(&Source::new(NAME, "max_workers = 2\nroots = [\"a\"\n")).expect_err("it is wrong");

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use skein_core::plan::{Plan, Problem, ProblemCode};
 use skein_dialects::{Diagnostic, render};
+use skein_host::wall;
 
 use super::load::{Loaded, invalid, load};
 use crate::{exit::Exit, output::Output, parameters, plan::PlanView};
@@ -35,7 +36,8 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 
 fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
     let (loaded, plan) = bound(arguments, output)?;
-    let view = PlanView::of(&plan, &loaded.project.config);
+    let walls = std::env::current_exe().map_err(|error| error.to_string()).and_then(|exe| wall::works(&exe));
+    let view = PlanView::of(&plan, &loaded.project.config, walls);
     Ok((loaded, view))
 }
 

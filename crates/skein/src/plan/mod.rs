@@ -37,6 +37,7 @@ pub struct PlanView {
     pub longest_path: Longest,
     pub limits: Limits,
     pub estimate: Estimate,
+    pub confined: Confined,
     /// What cannot be told before the run.
     pub unknown: Vec<String>,
 }
@@ -87,8 +88,20 @@ pub struct Limits {
     pub budget: Option<Budget>,
 }
 
+/// Whether steps are kept to what they may do.
+#[derive(Debug, Serialize)]
+pub struct Confined {
+    /// The system keeps them to it, here.
+    pub enforced: bool,
+    /// Why it does not.
+    pub why: Option<String>,
+    /// They are started all the same.
+    pub allowed: bool,
+}
+
 impl PlanView {
-    pub fn of(plan: &Plan, config: &Config) -> PlanView {
+    /// `walls`: whether walls can be built here, and if not, why.
+    pub fn of(plan: &Plan, config: &Config, walls: Result<(), String>) -> PlanView {
         let definition = &*plan.definition;
         let root = definition.root();
         let workflow = &root.workflow;
@@ -123,6 +136,11 @@ impl PlanView {
             },
             unknown: unknown(&estimate, &batches),
             estimate,
+            confined: Confined {
+                enforced: walls.is_ok(),
+                why: walls.err(),
+                allowed: config.allow_unenforced,
+            },
             batches,
         }
     }

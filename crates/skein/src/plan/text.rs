@@ -5,7 +5,7 @@ use std::fmt::Write;
 use skein_core::{plan::grouped, time::Millis};
 
 use super::{
-    Batch, BatchSort, Estimate, Inner, Longest, PerItem, PlanView, StepView,
+    Batch, BatchSort, Confined, Estimate, Inner, Longest, PerItem, PlanView, StepView,
     facts::{facts, few, short},
     words::listed,
 };
@@ -97,6 +97,7 @@ impl Page {
         self.row("Time", &time(&view.longest_path, view.limits.timeout_ms));
         self.row("Limits", &limits(view));
         self.row("Estimate", &estimate(&view.estimate));
+        self.row("Confined", &confined(&view.confined));
         for name in &view.undeclared {
             let title = self.paint.warning(&format!("{:12}", "Undeclared"));
             self.line(&format!("{title}  the parameter `{name}`; it is passed on as it is"));
@@ -110,6 +111,15 @@ impl Page {
         let title = self.paint.title(&format!("{title:12}"));
         self.line(&format!("{title}  {text}"));
     }
+}
+
+fn confined(confined: &Confined) -> String {
+    let Some(why) = &confined.why else {
+        return "by the system: steps write in their workspace, those that only read what they give"
+            .to_owned();
+    };
+    let then = if confined.allowed { "are not kept to what they may do" } else { "are refused" };
+    format!("no: {why}; steps {then}")
 }
 
 /// Steps in a row; of a long one, how it begins and ends.
