@@ -9,11 +9,17 @@ use std::{
 
 use serde_json::json;
 
-use super::{Behind, Wall, build::build};
+use super::{
+    Wall,
+    build::{Kept, build},
+};
 use crate::worker::{How, refusal, shown};
 
 /// The first argument of a builder. The others are the wall, the program and its arguments.
 pub const ARGUMENT: &str = "__wall";
+
+/// In place of a wall: what can be built here?
+const ASKS: &str = "?";
 
 /// Where a worker tells why it failed.
 const TOLD: &str = "SKEIN_ERROR";
@@ -23,15 +29,18 @@ const FAILED: u8 = 126;
 
 /// Becomes the worker, behind its wall. Comes back only when that cannot be done, having told why where workers do.
 pub fn enter(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let wall = arguments.next().and_then(|text| serde_json::from_str::<Wall>(text.to_str()?).ok());
+    let first = arguments.next();
+    if first.as_deref().is_some_and(|first| first == ASKS) {
+        return ask();
+    }
+    let wall = first.and_then(|text| serde_json::from_str::<Wall>(text.to_str()?).ok());
     let (Some(wall), Some(program)) = (wall, arguments.next()) else {
         return fail(&never("it was not said what to start behind a wall"));
     };
-    if let Err(why) = build(&wall) {
-        if !wall.optional {
-            return fail(&never(format!("no wall can be built around it here: {why}")));
-        }
-        eprintln!("[skein: it is not confined: {why}]");
+    match build(&wall) {
+        Ok(Kept::All | Kept::Writes) => {}
+        Err(why) if wall.optional => eprintln!("[skein: it is not confined: {why}]"),
+        Err(why) => return fail(&never(format!("no wall can be built around it here: {why}"))),
     }
     let Ok(directory) = std::env::current_dir() else {
         return fail(&never("the folder it works in is gone"));
@@ -49,16 +58,19 @@ fn never(why: impl Into<String>) -> How {
     How::NotExecutable(why.into())
 }
 
-/// Whether a wall can be built here, and if not, why. Only a process that is good for nothing else can find out.
-pub fn works(builder: &Path) -> Result<(), String> {
-    let behind = Behind { builder: builder.to_owned(), wall: Wall::default() };
+/// How far workers can be kept to what they may do here, or why they cannot. Only a process that is good for nothing else can
+/// find out.
+pub fn here(builder: &Path) -> Result<Kept, String> {
     let mut command = Command::new(builder);
-    command.args(behind.arguments().into_iter().flatten()).arg(builder).arg("--version");
-    let done = command.env_remove(TOLD).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
-    match done.status.success() {
-        true => Ok(()),
-        false => Err(shown(done.stderr.trim_ascii())),
-    }
+    let asked = command.args([ARGUMENT, ASKS]).stdin(Stdio::null()).output();
+    let done = asked.map_err(|error| format!("{}: {error}", builder.display()))?;
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|_| Err(shown(done.stderr.trim_ascii())))
+}
+
+/// Finds out, and says so.
+fn ask() -> ExitCode {
+    println!("{}", json!(build(&Wall::default())));
+    ExitCode::SUCCESS
 }
 
 /// Tells why where workers do.

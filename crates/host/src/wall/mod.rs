@@ -8,12 +8,15 @@
 mod build;
 mod enter;
 mod mounts;
+mod rules;
+mod view;
 
 use std::{ffi::OsString, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use enter::{ARGUMENT, enter, works};
+pub use build::Kept;
+pub use enter::{ARGUMENT, enter, here};
 
 /// What a worker may do. Everything else of the file system it may read, as far as its user may.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

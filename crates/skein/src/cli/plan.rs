@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 
 fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
     let (loaded, plan) = bound(arguments, output)?;
-    let walls = std::env::current_exe().map_err(|error| error.to_string()).and_then(|exe| wall::works(&exe));
+    let walls = std::env::current_exe().map_err(|error| error.to_string()).and_then(|exe| wall::here(&exe));
     let view = PlanView::of(&plan, &loaded.project.config, walls);
     Ok((loaded, view))
 }

@@ -18,6 +18,7 @@ use skein_core::{
     ir::Budget,
     plan::{Definition, Plan, ScopeIx},
 };
+use skein_host::wall::Kept;
 
 pub use estimate::{Estimate, PerItem};
 pub use facts::short;
@@ -91,8 +92,8 @@ pub struct Limits {
 /// Whether steps are kept to what they may do.
 #[derive(Debug, Serialize)]
 pub struct Confined {
-    /// The system keeps them to it, here.
-    pub enforced: bool,
+    /// How far the system keeps them to it, here.
+    pub enforced: Option<Kept>,
     /// Why it does not.
     pub why: Option<String>,
     /// They are started all the same.
@@ -100,8 +101,8 @@ pub struct Confined {
 }
 
 impl PlanView {
-    /// `walls`: whether walls can be built here, and if not, why.
-    pub fn of(plan: &Plan, config: &Config, walls: Result<(), String>) -> PlanView {
+    /// `walls`: which walls can be built here, or why none.
+    pub fn of(plan: &Plan, config: &Config, walls: Result<Kept, String>) -> PlanView {
         let definition = &*plan.definition;
         let root = definition.root();
         let workflow = &root.workflow;
@@ -137,7 +138,7 @@ impl PlanView {
             unknown: unknown(&estimate, &batches),
             estimate,
             confined: Confined {
-                enforced: walls.is_ok(),
+                enforced: walls.as_ref().ok().copied(),
                 why: walls.err(),
                 allowed: config.allow_unenforced,
             },

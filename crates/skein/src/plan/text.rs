@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use skein_core::{plan::grouped, time::Millis};
+use skein_host::wall::Kept;
 
 use super::{
     Batch, BatchSort, Confined, Estimate, Inner, Longest, PerItem, PlanView, StepView,
@@ -114,12 +115,17 @@ impl Page {
 }
 
 fn confined(confined: &Confined) -> String {
-    let Some(why) = &confined.why else {
-        return "by the system: steps write in their workspace, those that only read what they give"
-            .to_owned();
-    };
-    let then = if confined.allowed { "are not kept to what they may do" } else { "are refused" };
-    format!("no: {why}; steps {then}")
+    let writes = "steps write in their workspace, those that only read what they give";
+    match (confined.enforced, &confined.why, confined.allowed) {
+        (Some(Kept::All), ..) => format!("by the system: {writes}"),
+        (Some(Kept::Writes), ..) => {
+            format!("by the system in part: {writes}; they may read what Skein keeps")
+        }
+        (None, why, allowed) => {
+            let then = if allowed { "are not kept to what they may do" } else { "are refused" };
+            format!("no: {}; steps {then}", why.as_deref().unwrap_or_default())
+        }
+    }
 }
 
 /// Steps in a row; of a long one, how it begins and ends.

@@ -205,25 +205,51 @@ fn as_nobody(folder: &Folder) -> Command {
     command
 }
 
-/// Where the system lets nobody build a wall, nothing runs as if there were one.
+/// The run of a project in a system in which nobody may have name spaces.
+fn without_name_spaces(folder: &Folder, state: &str) -> Done {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c"]);
+    // No more name spaces in here, and no rights to do without.
+    let rights = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
+    command.arg(format!("echo 0 > /proc/sys/user/max_user_namespaces && exec {rights} \"$@\""));
+    command.args([
+        "sh",
+        env!("CARGO_BIN_EXE_skein"),
+        "run",
+        "tries.yaml",
+        "--format",
+        "json",
+        "--state",
+        state,
+    ]);
+    run(command.current_dir(&folder.0).stdin(Stdio::null()))
+}
+
+#[test]
+fn without_name_spaces_what_is_written_is_still_kept() {
+    let tries = "try own 'echo x > new'\ntry outside 'echo x > ../outside/new'\ntry empty ': > ../.git/config'\n\
+                 try null ': > /dev/null'\ntry scratch 'mktemp'";
+    let folder = project("READ, EDIT", "", &format!("{TRY}\n{tries}"));
+    let done = without_name_spaces(&folder, ".skein");
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    let result: Value = serde_json::from_str(&done.out).expect("it is JSON");
+    let tried = result["steps"][0]["outputs"].as_object().expect("it gave some");
+    let went: Vec<_> =
+        tried.iter().filter(|(_, went)| **went == "yes").map(|(name, _)| name.as_str()).collect();
+    assert_eq!(went, ["own", "null", "scratch"]);
+}
+
+/// Where the system does not let a wall be built, nothing runs as if there were one.
 #[test]
 fn without_a_wall_nothing_runs_unless_that_is_allowed() {
     let folder = project("READ, EDIT", "", "echo x > new");
-    let without = || {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "sh", "-c"]);
-        // No more name spaces in here, and no rights to do without.
-        let rights = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
-        command.arg(format!("echo 0 > /proc/sys/user/max_user_namespaces && exec {rights} \"$@\""));
-        command.args(["sh", env!("CARGO_BIN_EXE_skein"), "run", "tries.yaml", "--format", "json"]);
-        run(command.current_dir(&folder.0).stdin(Stdio::null()))
-    };
-    let refused = without();
+    // Here the worker could write what it must not see.
+    let refused = without_name_spaces(&folder, "inside/.skein");
     assert_ne!(refused.code, 0, "{}{}", refused.out, refused.err);
     assert!(refused.out.contains("no wall can be built around it here"), "{}{}", refused.out, refused.err);
     assert!(!folder.0.join("inside/new").exists());
     folder.write("skein.toml", "allow_unenforced = true\n");
-    let allowed = without();
+    let allowed = without_name_spaces(&folder, "inside/.skein");
     assert_eq!(allowed.code, 0, "{}{}", allowed.out, allowed.err);
     assert!(folder.0.join("inside/new").exists());
 }
