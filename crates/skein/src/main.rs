@@ -6,6 +6,7 @@ mod ask;
 mod changes;
 mod cli;
 mod config;
+mod demo;
 mod draw;
 mod exit;
 mod find;

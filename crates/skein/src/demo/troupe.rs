@@ -1,0 +1,205 @@
+//! The processes of the demonstration: ourselves, as other commands, started, heard and ended.
+//!
+//! Owns that nothing of them outlives it, whatever happens, workers included. Opens no store: who shares a state folder
+//! with a process above it is taken for a worker, and may neither ask nor decide.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, BufReader},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use serde_json::Value;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use skein_core::time::Millis;
+use skein_host::worker::{self, Found, StateMark};
+
+use super::Trouble;
+use crate::{changes::Changes, state};
+
+/// Longer than anything but a person may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long workers have to end when all is over.
+const GRACE: Millis = Millis(500);
+
+/// What happens while others are at work.
+#[derive(Debug)]
+pub enum Heard {
+    /// A line of JSON of a process.
+    Line(u32, Value),
+    /// A process has ended. It is not yet waited for.
+    Ended(u32),
+    /// Something was written in the folder.
+    Written,
+    /// Someone wants it to stop.
+    Stop,
+}
+
+#[derive(Debug)]
+pub struct Troupe {
+    folder: PathBuf,
+    program: PathBuf,
+    /// Whether what the commands print is not to be seen.
+    quiet: bool,
+    tell: Sender<Heard>,
+    heard: Receiver<Heard>,
+    alive: BTreeMap<u32, Child>,
+}
+
+impl Troupe {
+    pub fn new(folder: &Path, quiet: bool) -> io::Result<Troupe> {
+        let (tell, heard) = channel();
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let stop = tell.clone();
+        thread("signals", move || {
+            signals.forever().take_while(|_| stop.send(Heard::Stop).is_ok()).for_each(drop);
+        })?;
+        let program = std::env::current_exe()?;
+        Ok(Troupe { folder: folder.to_owned(), program, quiet, tell, heard, alive: BTreeMap::new() })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(words).current_dir(&self.folder).env_remove("SKEIN_STATE").stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a command that is seen, as it would be at a terminal.
+    pub fn start(&mut self, words: &[&str], asks: bool) -> Result<u32, Trouble> {
+        let mut command = self.command(words);
+        if asks {
+            command.stdin(Stdio::inherit());
+        }
+        if self.quiet {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        self.spawn(command).map(|(pid, _)| pid)
+    }
+
+    /// Starts a command that prints lines of JSON, which are heard.
+    pub fn listen(&mut self, words: &[&str]) -> Result<u32, Trouble> {
+        let mut command = self.command(words);
+        command.args(["--format", "jsonl"]).stdout(Stdio::piped()).stderr(Stdio::null());
+        let (pid, printed) = self.spawn(command)?;
+        let tell = self.tell.clone();
+        let each = move || {
+            let lines = printed.into_iter().flat_map(|printed| BufReader::new(printed).lines());
+            for value in lines.map_while(Result::ok).filter_map(|line| serde_json::from_str(&line).ok()) {
+                if tell.send(Heard::Line(pid, value)).is_err() {
+                    return;
+                }
+            }
+        };
+        thread("lines", each).map_err(|error| Trouble::system(&error))?;
+        Ok(pid)
+    }
+
+    fn spawn(&mut self, mut command: Command) -> Result<(u32, Option<ChildStdout>), Trouble> {
+        let mut child = command.spawn().map_err(|error| Trouble::system(&error))?;
+        let (pid, printed) = (child.id(), child.stdout.take());
+        let held = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        self.alive.insert(pid, child);
+        let held: OwnedFd = held.map_err(|error| Trouble::system(&error.into()))?;
+        let tell = self.tell.clone();
+        let until_end = move || {
+            while poll(&mut [PollFd::new(&held, PollFlags::IN)], None).is_err() {}
+            let _ = tell.send(Heard::Ended(pid));
+        };
+        thread("end", until_end).map_err(|error| Trouble::system(&error))?;
+        Ok((pid, printed))
+    }
+
+    /// What a command that ends at once prints as JSON.
+    pub fn ask(&self, words: &[&str]) -> Result<Value, Trouble> {
+        let mut command = self.command(words);
+        let done = command.args(["--format", "json"]).output().map_err(|error| Trouble::system(&error))?;
+        serde_json::from_slice(&done.stdout).map_err(|error| {
+            Trouble::broken(format!("`skein {}` does not print JSON: {error}", words.join(" ")))
+        })
+    }
+
+    /// Tells of whatever is written in a folder from now on.
+    pub fn watch(&self) -> Result<(), Trouble> {
+        let changes = Changes::new().map_err(|error| Trouble::system(&error))?;
+        changes.watch(&self.folder);
+        let tell = self.tell.clone();
+        let each = move || {
+            while tell.send(Heard::Written).is_ok() {
+                changes.wait();
+            }
+        };
+        thread("written", each).map_err(|error| Trouble::system(&error))
+    }
+
+    /// The next that happens. Someone who wants it to stop is obeyed.
+    pub fn hear(&self) -> Result<Heard, Trouble> {
+        match self.heard.recv_timeout(PATIENCE) {
+            Ok(Heard::Stop) => Err(Trouble::Stopped),
+            Ok(heard) => Ok(heard),
+            Err(RecvTimeoutError::Timeout) => Err(Trouble::broken("nothing happened for a minute")),
+            Err(RecvTimeoutError::Disconnected) => Err(Trouble::broken("nothing can be heard")),
+        }
+    }
+
+    /// Until a command ends. A person may take their time.
+    pub fn end(&mut self, pid: u32, asks: bool) -> Result<ExitStatus, Trouble> {
+        loop {
+            let heard = if asks { self.heard.recv().unwrap_or(Heard::Stop) } else { self.hear()? };
+            match heard {
+                Heard::Ended(other) if other == pid => return self.wait(pid),
+                Heard::Stop => return Err(Trouble::Stopped),
+                _ => {}
+            }
+        }
+    }
+
+    /// Kills a process of ours, and says how it ended.
+    pub fn kill(&mut self, pid: u32) -> Result<ExitStatus, Trouble> {
+        if let Some(child) = self.alive.get_mut(&pid) {
+            child.kill().map_err(|error| Trouble::system(&error))?;
+        }
+        self.wait(pid)
+    }
+
+    fn wait(&mut self, pid: u32) -> Result<ExitStatus, Trouble> {
+        let child = self.alive.remove(&pid);
+        let mut child = child.ok_or_else(|| Trouble::broken(format!("process {pid} is nobody's")))?;
+        child.wait().map_err(|error| Trouble::system(&error))
+    }
+
+    fn mark(&self) -> Option<StateMark> {
+        StateMark::of(&self.folder.join(state::NAME)).ok()
+    }
+
+    /// Workers of runs in the folder that live.
+    pub fn workers(&self) -> Vec<Found> {
+        self.mark().map(|mark| worker::leftovers(&mark, &[], |_| true)).unwrap_or_default()
+    }
+}
+
+impl Drop for Troupe {
+    fn drop(&mut self) {
+        for child in self.alive.values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if let Some(mark) = self.mark() {
+            worker::reap(&mark, &[], |_| true, GRACE);
+        }
+    }
+}
+
+fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
+}
