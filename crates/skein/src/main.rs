@@ -7,6 +7,7 @@ mod changes;
 mod cli;
 mod config;
 mod demo;
+mod doctor;
 mod draw;
 mod exit;
 mod find;

@@ -5,6 +5,7 @@ mod completions;
 mod decide;
 mod demo;
 mod detach;
+mod doctor;
 mod events;
 mod explain;
 mod graph;
@@ -87,6 +88,8 @@ enum Command {
     Init(init::Arguments),
     /// Shows what it means that nothing is lost: a run that is killed half way, and goes on.
     Demo(demo::Arguments),
+    /// Looks at what there is here to run workflows with, and at what stands in the way.
+    Doctor,
     /// Prints completions for a shell.
     Completions(completions::Arguments),
 }
@@ -171,6 +174,7 @@ pub fn run() -> Exit {
         Command::Show(arguments) => show::run(&arguments, output),
         Command::Init(arguments) => init::run(&arguments, output),
         Command::Demo(arguments) => demo::run(arguments, output),
+        Command::Doctor => doctor::run(state, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
 }

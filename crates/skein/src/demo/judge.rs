@@ -15,6 +15,10 @@ const LOGS: [&str; 3] = ["work.log", "tests/work.log", "lint/work.log"];
 /// The step and the round in which the engine is killed.
 pub const CUT: (&str, u32) = ("polish", 2);
 
+/// Where the worker that is to be cut off writes what it has done, and how much of that is the middle of its work.
+const STROKES: &str = "strokes.txt";
+const MIDDLE: usize = 3;
+
 /// A line of a log: a worker that was started.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Start {
@@ -67,9 +71,10 @@ fn start(step: &str, round: u32, attempt: u32) -> Start {
     Start { step: step.to_owned(), round, attempt }
 }
 
-/// Whether the step that is to be cut off is at work.
-pub fn is_cut_begun(starts: &[Start]) -> bool {
-    starts.contains(&start(CUT.0, CUT.1, 1))
+/// Whether the worker that is to be cut off is in the middle of its work.
+pub fn is_cut_begun(folder: &Path) -> Result<bool, String> {
+    let strokes = fs::read_to_string(folder.join(STROKES)).unwrap_or_default();
+    Ok(strokes.lines().count() >= MIDDLE && starts(folder)?.contains(&start(CUT.0, CUT.1, 1)))
 }
 
 /// What must have been started when the engine is killed.

@@ -156,7 +156,7 @@ impl Play {
         let events = self.troupe.listen(&["runs", &run, "--follow"])?;
         self.line(engine, events, is_cut)?;
         self.troupe.kill(events)?;
-        // The start is recorded before there is a process. It is killed when there is one.
+        // The start is recorded before there is a process. It is killed when that is in the middle of its work.
         self.begun(engine)?;
         let status = self.troupe.kill(engine)?;
         if self.is_drawn() {
@@ -305,10 +305,10 @@ impl Play {
         }
     }
 
-    /// Until the worker that is to be cut off has written that it was started.
+    /// Until the worker that is to be cut off has written that it is in the middle of its work.
     fn begun(&self, engine: u32) -> Result<(), Trouble> {
         self.troupe.watch()?;
-        while !judge::is_cut_begun(&judge::starts(&self.folder).map_err(Trouble::Broken)?) {
+        while !judge::is_cut_begun(&self.folder).map_err(Trouble::Broken)? {
             over(&self.troupe.hear()?, engine)?;
         }
         Ok(())
