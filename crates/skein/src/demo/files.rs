@@ -9,6 +9,7 @@ use std::{
 use skein_host::host::new_id;
 
 use super::Trouble;
+use crate::exit::Exit;
 
 macro_rules! template {
     ($name:literal) => {
@@ -23,7 +24,9 @@ const FILES: [(&str, &str); 3] = [template!("demo.yaml"), template!("agree.yaml"
 pub fn make(wanted: Option<&Path>) -> Result<PathBuf, Trouble> {
     let folder =
         wanted.map_or_else(|| std::env::temp_dir().join(format!("skein-demo-{}", new_id())), Path::to_owned);
-    let failed = |error| Trouble::Refused(format!("`{}` cannot be made: {error}", folder.display()), None);
+    let failed = |error| {
+        Trouble::Refused(Exit::Refused, format!("`{}` cannot be made: {error}", folder.display()), None)
+    };
     if wanted.is_some() && folder.exists() {
         let mut entries = fs::read_dir(&folder).map_err(failed)?;
         if entries.next().is_some() {
@@ -31,7 +34,11 @@ pub fn make(wanted: Option<&Path>) -> Result<PathBuf, Trouble> {
                 "`{}` is not empty, and the demonstration needs a folder of its own",
                 folder.display()
             );
-            return Err(Trouble::Refused(message, Some("name one that is empty, or that does not exist")));
+            return Err(Trouble::Refused(
+                Exit::Refused,
+                message,
+                Some("name one that is empty, or that does not exist"),
+            ));
         }
     } else {
         DirBuilder::new().recursive(wanted.is_some()).mode(0o700).create(&folder).map_err(failed)?;

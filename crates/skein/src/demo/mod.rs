@@ -1,10 +1,12 @@
 //! `skein demo`: a small workflow that is killed half way and goes on, so that one sees what durable means.
 //!
 //! Owns the story. Whatever is shown is what other commands really print; whatever is claimed is judged by `judge`
-//! first, and one claim that does not hold makes all of it fail. `troupe` has the processes, `files` the folder.
+//! first, and one claim that does not hold makes all of it fail. `troupe` has the processes, `files` the folder, `tell` the
+//! words.
 
 mod files;
 mod judge;
+mod tell;
 mod troupe;
 
 use std::{
@@ -15,13 +17,14 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::engine::{AttemptId, Role};
-use skein_host::{store::Sqlite, worker::Found};
+use skein_host::store::Sqlite;
 
 use self::{
     judge::{CUT, Start},
-    troupe::{Heard, Troupe},
+    tell::Teller,
+    troupe::{Heard, Troupe, patience},
 };
-use crate::{ask, cli::quoted, exit::Exit, output::Output, state};
+use crate::{ask, exit::Exit, output::Output, state};
 
 /// The gate of the workflow.
 const GATE: &str = "ask/agree";
@@ -41,7 +44,7 @@ pub struct Wishes {
 #[derive(Debug)]
 pub enum Trouble {
     Stopped,
-    Refused(String, Option<&'static str>),
+    Refused(Exit, String, Option<&'static str>),
     /// Something did not happen as promised.
     Broken(String),
 }
@@ -86,9 +89,12 @@ fn remove(folder: &Path, kept: bool) {
 fn told(trouble: Trouble, folder: Option<&Path>, output: Output) -> Exit {
     match trouble {
         Trouble::Stopped => {
+            if is_drawn(output) {
+                output.exact("\n");
+            }
             output.refuse(Exit::Stopped, "the demonstration was stopped; nothing of it is left running", None)
         }
-        Trouble::Refused(why, hint) => output.refuse(Exit::Refused, &why, hint),
+        Trouble::Refused(exit, why, hint) => output.refuse(exit, &why, hint),
         Trouble::Broken(why) => {
             let message = format!("the demonstration did not go as it should: {why}");
             let hint = folder.map(|folder| format!("everything about it is in `{}`", folder.display()));
@@ -104,7 +110,7 @@ struct Play {
     /// Whether the person at the terminal decides at the gate.
     asks: bool,
     kept: bool,
-    output: Output,
+    tell: Teller,
 }
 
 /// A run that was killed.
@@ -119,7 +125,7 @@ impl Play {
     fn new(folder: &Path, wishes: &Wishes, kept: bool, output: Output) -> Result<Play, Trouble> {
         let troupe = Troupe::new(folder, output.is_json()).map_err(|error| Trouble::system(&error))?;
         let asks = !wishes.yes && ask::is_someone_there(output);
-        Ok(Play { folder: folder.to_owned(), troupe, asks, kept, output })
+        Ok(Play { folder: folder.to_owned(), troupe, asks, kept, tell: Teller(output) })
     }
 
     fn acts(mut self) -> Result<(), Trouble> {
@@ -131,9 +137,8 @@ impl Play {
     }
 
     fn show_workflow(&mut self) -> Result<(), Trouble> {
-        self.act(1, "a workflow", "Two steps run side by side, one fails at first, one is repeated until a check is content, and a\n\
-             person has the last word. Each is a few lines of bash; `work.log` gets a line whenever one is started.");
-        self.typed(&format!("cd {}", quoted(&self.folder.display().to_string())));
+        self.tell.act(tell::WORKFLOW);
+        self.tell.enters(&self.folder);
         match self.command("graph demo.yaml", false)? {
             Some(0) => Ok(()),
             other => Err(ended("graph", other)),
@@ -142,27 +147,20 @@ impl Play {
 
     /// Runs it, and kills the engine when the step that takes long is at work.
     fn kill_engine(&mut self) -> Result<Killed, Trouble> {
-        self.act(2, "the engine dies", "It runs, and in round 2 of `polish`, with a worker at work, the engine is killed: no warning, no\n\
-             clean-up.");
+        self.tell.blank();
+        self.tell.act(tell::KILL);
         // There must be a journal before it can be listened to. Nobody may have it open once others have it.
         let store = Sqlite::open(self.folder.join(state::NAME));
-        drop(store.map_err(|error| Trouble::Refused(error.to_string(), None))?);
+        drop(store.map_err(|error| Trouble::Refused(Exit::Store, error.to_string(), None))?);
         let rows = self.troupe.listen(&["runs", "--follow"])?;
-        self.typed("skein run demo.yaml");
+        self.tell.typed("skein run demo.yaml");
         let engine = self.troupe.start(&["run", "demo.yaml"], false)?;
-        let row = self.line(engine, rows, |row| row["run_id"].is_string())?;
-        let run = row["run_id"].as_str().unwrap_or_default().to_owned();
-        self.troupe.kill(rows)?;
-        let events = self.troupe.listen(&["runs", &run, "--follow"])?;
-        self.line(engine, events, is_cut)?;
-        self.troupe.kill(events)?;
-        // The start is recorded before there is a process. It is killed when that is in the middle of its work.
-        self.begun(engine)?;
+        let run = self.until_middle(engine, rows)?;
         let status = self.troupe.kill(engine)?;
-        if self.is_drawn() {
-            self.output.exact("\n");
+        if is_drawn(self.tell.0) {
+            self.tell.blank();
         }
-        self.typed(&format!("kill -9 {engine}"));
+        self.tell.typed(&format!("kill -9 {engine}"));
         if status.signal() != Some(SIGKILL) {
             return Err(Trouble::broken(format!("the engine was not killed, it ended with {status}")));
         }
@@ -173,63 +171,62 @@ impl Play {
         Ok(killed)
     }
 
+    /// Until the worker that is to be cut off is in the middle of its work; the run.
+    fn until_middle(&mut self, engine: u32, rows: u32) -> Result<String, Trouble> {
+        let row = self.line(engine, rows, |row| row["run_id"].is_string())?;
+        let run = row["run_id"].as_str().unwrap_or_default().to_owned();
+        self.troupe.kill(rows)?;
+        let events = self.troupe.listen(&["runs", &run, "--follow"])?;
+        self.line(engine, events, is_cut)?;
+        self.troupe.kill(events)?;
+        // The start is recorded before there is a process.
+        self.troupe.watch()?;
+        let until = patience();
+        while !judge::is_cut_begun(&self.folder).map_err(Trouble::Broken)? {
+            over(&self.troupe.hear(until)?, engine)?;
+        }
+        Ok(run)
+    }
+
     /// What others see of a run whose engine is gone.
     fn look_at(&mut self, killed: &Killed) -> Result<(), Trouble> {
         let list = self.troupe.ask(&["runs"])?;
-        if list["runs"][0]["left"] != true || list["runs"][0]["status"] != "running" {
-            return Err(Trouble::broken(format!("the run is not shown as left: {}", list["runs"][0])));
+        let row = &list["runs"][0];
+        if row["left"] != true || row["status"] != "running" {
+            return Err(Trouble::broken(format!("the run is not shown as left: {row}")));
         }
         self.command("runs", false)?;
-        let left = self.troupe.workers();
-        let workers = match &left[..] {
-            [] => String::new(),
-            some => format!("\nIts worker does not know, and works on: {}.", processes(some)),
-        };
-        self.notice(&format!("Process {} is gone, and the journal knows that.{workers}", killed.engine));
+        self.tell.gone(killed.engine, &self.troupe.workers());
         Ok(())
     }
 
     /// Goes on, until a person is asked.
     fn go_on(&mut self, killed: &Killed) -> Result<Vec<Start>, Trouble> {
-        self.act(3, "it goes on", "What is left of the worker is ended first. What was done stays done; only what was cut off is done\n\
-             again, and its worker is told so.");
+        self.tell.act(tell::GO_ON);
         match self.command(&format!("resume {} --no-wait", killed.run), false)? {
             Some(6) => {}
             other => return Err(ended("resume", other)),
         }
         let left = self.troupe.workers();
         if !left.is_empty() {
-            return Err(Trouble::broken(format!("{} was left running", processes(&left))));
+            return Err(Trouble::broken(format!("{} was left running", tell::processes(&left))));
         }
         let starts = judge::starts(&self.folder).map_err(Trouble::Broken)?;
         let added = judge::after_kill(&killed.starts, &starts).map_err(Trouble::Broken)?;
-        self.notice(&format!(
-            "What the workers wrote themselves:\n  before the kill  {}\n  after it         {}\n\
-             `draft`, `tests` and `lint` were done, and were not done again: they have no line after the kill.",
-            listed(&killed.starts),
-            listed(&added)
-        ));
+        self.tell.went_on(&killed.starts, &added);
         Ok(starts)
     }
 
     /// The gate, and what follows. Whether it was opened.
     fn decide(&mut self, run: &str, starts: &[Start]) -> Result<bool, Trouble> {
-        let wait = "Nobody has the run now: it waits on disk, with no process at all.";
-        if self.asks {
-            self.act(4, "a person decides", &format!("{wait} Now it is you who decides: `y` or `n`."));
-        } else {
-            self.act(
-                4,
-                "a person decides",
-                &format!("{wait} A gate is opened from any terminal,\nand by no worker."),
-            );
+        self.tell.act(if self.asks { tell::YOU_DECIDE } else { tell::DECIDE });
+        if !self.asks {
             match self.command(&format!("approve {run} {GATE}"), false)? {
                 Some(0) => {}
                 other => return Err(ended("approve", other)),
             }
         }
-        let code = self.command(&format!("resume {run}"), self.asks)?;
-        let approved = match code {
+        let approved = match self.command(&format!("resume {run}"), self.asks)? {
             Some(0) => true,
             Some(4) if self.asks => false,
             other => return Err(ended("resume", other)),
@@ -239,6 +236,7 @@ impl Play {
         Ok(approved)
     }
 
+    /// The last look, and what to say of it all.
     fn close(self, killed: &Killed, approved: bool) -> Result<(), Trouble> {
         let run = &killed.run;
         let result = self.troupe.ask(&["runs", run])?;
@@ -247,107 +245,43 @@ impl Play {
             return Err(Trouble::broken(format!("the run has not {expected}, it is {}", result["status"])));
         }
         let events = self.troupe.ask(&["events", run])?;
-        let attempts = judge::journal(events["events"].as_array().map_or(&[][..], Vec::as_slice));
-        let attempts = attempts.map_err(Trouble::Broken)?;
-        if self.output.is_json() {
-            let folder = self.kept.then_some(&self.folder);
-            self.output.json(&json!({
+        let events = events["events"].as_array().map_or(&[][..], Vec::as_slice);
+        let attempts = judge::journal(events).map_err(Trouble::Broken)?;
+        let folder = self.kept.then_some(self.folder.as_path());
+        self.tell.ended(approved, attempts);
+        self.tell.next(killed, folder);
+        if self.tell.0.is_json() {
+            self.tell.0.json(&json!({
                 "ok": true, "folder": folder, "run_id": run, "killed": killed.engine,
                 "decision": if approved { "approve" } else { "reject" }, "attempts": attempts,
             }));
-            return Ok(());
         }
-        let published =
-            if approved { "`publish` was done once." } else { "You said no, and `publish` was not done." };
-        self.notice(&format!(
-            "{published} The journal has one end for each of {attempts} attempts, also for the one that was cut off.\n\
-             Had any of this not been so, this command would have failed."
-        ));
-        self.output.text(&self.ending(run));
         Ok(())
-    }
-
-    /// Where the files are, and what to try.
-    fn ending(&self, run: &str) -> String {
-        let title = |text: &str| self.output.paint.title(text);
-        let rows: Vec<(String, &str)> = if self.kept {
-            vec![
-                (
-                    format!("cd {}", quoted(&self.folder.display().to_string())),
-                    "everything is here, also its journal",
-                ),
-                ("cat demo.yaml agree.yaml".to_owned(), "what was run, in two formats"),
-                (format!("skein events {run}"), "what happened, event by event"),
-                (format!("skein logs {run} polish"), "what its workers printed"),
-                ("skein run demo.yaml".to_owned(), "again; kill it wherever you like, and `skein resume`"),
-            ]
-        } else {
-            vec![
-                ("skein demo --keep".to_owned(), "the same, and its folder stays; this one is removed"),
-                ("skein init hello".to_owned(), "a workflow of your own to begin with"),
-                ("skein doctor".to_owned(), "whether this machine has all that it takes"),
-            ]
-        };
-        let width = rows.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
-        let row = |(command, what): &(String, &str)| {
-            format!("  {}{}  {what}\n", title(command), " ".repeat(width - command.chars().count()))
-        };
-        format!("\n{}\n{}", title("Next"), rows.iter().map(row).collect::<String>())
     }
 
     /// The next line of a listener that is meant. The engine must live meanwhile.
     fn line(&self, engine: u32, from: u32, meant: impl Fn(&Value) -> bool) -> Result<Value, Trouble> {
+        let until = patience();
         loop {
-            match self.troupe.hear()? {
+            match self.troupe.hear(until)? {
                 Heard::Line(pid, line) if pid == from && meant(&line) => return Ok(line),
                 heard => over(&heard, engine)?,
             }
         }
     }
 
-    /// Until the worker that is to be cut off has written that it is in the middle of its work.
-    fn begun(&self, engine: u32) -> Result<(), Trouble> {
-        self.troupe.watch()?;
-        while !judge::is_cut_begun(&self.folder).map_err(Trouble::Broken)? {
-            over(&self.troupe.hear()?, engine)?;
-        }
-        Ok(())
-    }
-
     /// A command as one would type it, and what it prints; its exit status.
     fn command(&mut self, line: &str, asks: bool) -> Result<Option<i32>, Trouble> {
-        self.typed(&format!("skein {line}"));
+        self.tell.typed(&format!("skein {line}"));
         let words: Vec<&str> = line.split(' ').collect();
         let pid = self.troupe.start(&words, asks)?;
         Ok(self.troupe.end(pid, asks)?.code())
     }
+}
 
-    /// Whether a run that is shown has lines that are drawn again and again, which a kill leaves as they are.
-    fn is_drawn(&self) -> bool {
-        !self.output.is_json() && io::stdout().is_terminal()
-    }
-
-    fn act(&self, number: u8, title: &str, text: &str) {
-        let gap = if number == 1 { "" } else { "\n" };
-        self.say(&format!(
-            "{gap}{}\n{text}\n\n",
-            self.output.paint.title(&format!("{number} of 4: {title}"))
-        ));
-    }
-
-    fn typed(&self, line: &str) {
-        self.say(&format!("{}\n", self.output.paint.name(&format!("$ {line}"))));
-    }
-
-    fn notice(&self, text: &str) {
-        self.say(&format!("\n{text}\n"));
-    }
-
-    fn say(&self, text: &str) {
-        if !self.output.is_json() {
-            self.output.text(text);
-        }
-    }
+/// Whether a run that is shown has lines that are drawn again and again, which a kill leaves as they are.
+fn is_drawn(output: Output) -> bool {
+    !output.is_json() && io::stdout().is_terminal()
 }
 
 /// Whether an event is the start of the worker that is to be cut off.
@@ -370,13 +304,4 @@ fn over(heard: &Heard, engine: u32) -> Result<(), Trouble> {
 fn ended(command: &str, code: Option<i32>) -> Trouble {
     let how = code.map_or_else(|| "by a signal".to_owned(), |code| format!("with exit status {code}"));
     Trouble::Broken(format!("`skein {command}` ended {how}"))
-}
-
-fn processes(found: &[Found]) -> String {
-    let named = found.iter().map(|found| format!("process {} ({})", found.pid, found.name));
-    named.collect::<Vec<_>>().join(", ")
-}
-
-fn listed(starts: &[Start]) -> String {
-    starts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -142,20 +142,23 @@ impl Troupe {
         thread("written", each).map_err(|error| Trouble::system(&error))
     }
 
-    /// The next that happens. Someone who wants it to stop is obeyed.
-    pub fn hear(&self) -> Result<Heard, Trouble> {
-        match self.heard.recv_timeout(PATIENCE) {
+    /// The next that happens until then. Someone who wants it to stop is obeyed.
+    pub fn hear(&self, until: Instant) -> Result<Heard, Trouble> {
+        match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Heard::Stop) => Err(Trouble::Stopped),
             Ok(heard) => Ok(heard),
-            Err(RecvTimeoutError::Timeout) => Err(Trouble::broken("nothing happened for a minute")),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(Trouble::broken("what should happen did not, within a minute"))
+            }
             Err(RecvTimeoutError::Disconnected) => Err(Trouble::broken("nothing can be heard")),
         }
     }
 
     /// Until a command ends. A person may take their time.
     pub fn end(&mut self, pid: u32, asks: bool) -> Result<ExitStatus, Trouble> {
+        let until = patience();
         loop {
-            let heard = if asks { self.heard.recv().unwrap_or(Heard::Stop) } else { self.hear()? };
+            let heard = if asks { self.heard.recv().unwrap_or(Heard::Stop) } else { self.hear(until)? };
             match heard {
                 Heard::Ended(other) if other == pid => return self.wait(pid),
                 Heard::Stop => return Err(Trouble::Stopped),
@@ -198,6 +201,11 @@ impl Drop for Troupe {
             worker::reap(&mark, &[], |_| true, GRACE);
         }
     }
+}
+
+/// Until when something must have happened that happens now.
+pub fn patience() -> Instant {
+    Instant::now() + PATIENCE
 }
 
 fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {

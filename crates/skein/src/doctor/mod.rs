@@ -107,7 +107,8 @@ fn object(areas: &[Area], worst: Option<Level>) -> Value {
                "message": finding.message, "hint": finding.hint})
     };
     let findings = areas.iter().flat_map(|(area, all)| all.iter().map(move |one| finding(area, one)));
-    json!({"healthy": worst != Some(Level::Problem), "findings": findings.collect::<Vec<_>>()})
+    let findings: Vec<Value> = findings.collect();
+    json!({"version": env!("CARGO_PKG_VERSION"), "healthy": worst != Some(Level::Problem), "findings": findings})
 }
 
 fn text(areas: &[Area], output: Output) -> String {

@@ -31,7 +31,7 @@ impl Home {
                 (given.to_owned(), "as SKEIN_STATE says")
             }
             Some(given) => (given.to_owned(), "as `--state` says"),
-            None => (root.join(NAME), "in the project; `--state` or SKEIN_STATE would change that"),
+            None => (root.join(NAME), "in the project (`--state` or SKEIN_STATE would change that)"),
         };
         let whole = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
         let there = whole.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_owned();

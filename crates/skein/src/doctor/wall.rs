@@ -96,7 +96,7 @@ impl Walls {
         match &self.spaces {
             Tried::Works => Finding::ok(name, "tried: one without a network can be made"),
             Tried::Fails(why) => {
-                let hint = "the kernel or the container must allow them (kernel.unprivileged_userns_clone, user.max_user_namespaces)";
+                let hint = "the kernel or the container must allow them: `sysctl user.max_user_namespaces`";
                 Finding::warning(name, format!("none can be made: {why}"), hint)
             }
             Tried::Missing => {
