@@ -230,35 +230,20 @@ mod tests {
     fn the_journal_is_judged() {
         let begun = |step: &str, id: &str| event(step, "attempt_started", id, "");
         let ended = |step: &str, id: &str| event(step, "attempt_ended", id, "done");
-        let cut = event("polish", "attempt_ended", "c", "interrupted");
-        let good = [
-            begun("tests", "a"),
-            begun("lint", "b"),
-            ended("lint", "b"),
-            ended("tests", "a"),
-            begun("polish", "c"),
-            cut,
-        ];
-        let with = |change: &dyn Fn(&mut Vec<Value>)| {
-            let mut events = good.to_vec();
-            change(&mut events);
-            journal(&events)
+        let cut = || event("polish", "attempt_ended", "c", "interrupted");
+        let (tests, lint) = (|| begun("tests", "a"), || begun("lint", "b"));
+        let (tested, linted) = (|| ended("tests", "a"), || ended("lint", "b"));
+        let then = |four: [Value; 4], last: &[Value]| {
+            journal(&four.into_iter().chain([begun("polish", "c")]).chain(last.to_vec()).collect::<Vec<_>>())
         };
-        assert_eq!(with(&|_| {}), Ok(3));
-        assert!(with(&|events| drop(events.remove(3))).unwrap_err().contains("attempt a has no end"));
-        assert!(
-            with(&|events| events.push(ended("lint", "b"))).unwrap_err().contains("attempt b ended twice")
-        );
-        assert!(
-            with(&|events| events[5] = ended("polish", "c")).unwrap_err().contains("0 attempts were cut off")
-        );
-        let apart = |events: &mut Vec<Value>| events[..4].rotate_left(1);
-        assert_eq!(with(&|events| apart(events)), Ok(3), "which of them ends first is no matter");
-        let one_by_one = |events: &mut Vec<Value>| {
-            let start = events.remove(1);
-            events.insert(2, start);
-            events.swap(1, 3);
-        };
-        assert!(with(&one_by_one).unwrap_err().contains("not at work at the same time"));
+        assert_eq!(then([tests(), lint(), linted(), tested()], &[cut()]), Ok(3));
+        assert_eq!(then([lint(), tests(), linted(), tested()], &[cut()]), Ok(3));
+        for apart in [[tests(), tested(), lint(), linted()], [lint(), linted(), tests(), tested()]] {
+            assert!(then(apart, &[cut()]).unwrap_err().contains("not at work at the same time"));
+        }
+        let good = || [tests(), lint(), linted(), tested()];
+        assert!(then(good(), &[]).unwrap_err().contains("attempt c has no end"));
+        assert!(then(good(), &[cut(), tested()]).unwrap_err().contains("attempt a ended twice"));
+        assert!(then(good(), &[ended("polish", "c")]).unwrap_err().contains("0 attempts were cut off"));
     }
 }

@@ -152,7 +152,7 @@ impl Play {
         // There must be a journal before it can be listened to. Nobody may have it open once others have it.
         let store = Sqlite::open(self.folder.join(state::NAME));
         drop(store.map_err(|error| Trouble::Refused(Exit::Store, error.to_string(), None))?);
-        let rows = self.troupe.listen(&["runs", "--follow"])?;
+        let rows = self.troupe.listen(&["runs", "--follow"], "jsonl")?;
         self.tell.typed("skein run demo.yaml");
         let engine = self.troupe.start(&["run", "demo.yaml"], false)?;
         let run = self.until_middle(engine, rows)?;
@@ -176,7 +176,7 @@ impl Play {
         let row = self.line(engine, rows, |row| row["run_id"].is_string())?;
         let run = row["run_id"].as_str().unwrap_or_default().to_owned();
         self.troupe.kill(rows)?;
-        let events = self.troupe.listen(&["runs", &run, "--follow"])?;
+        let events = self.troupe.listen(&["runs", &run, "--follow"], "jsonl")?;
         self.line(engine, events, is_cut)?;
         self.troupe.kill(events)?;
         // The start is recorded before there is a process.
@@ -237,7 +237,7 @@ impl Play {
     }
 
     /// The last look, and what to say of it all.
-    fn close(self, killed: &Killed, approved: bool) -> Result<(), Trouble> {
+    fn close(mut self, killed: &Killed, approved: bool) -> Result<(), Trouble> {
         let run = &killed.run;
         let result = self.troupe.ask(&["runs", run])?;
         let expected = if approved { "succeeded" } else { "failed" };
@@ -264,7 +264,7 @@ impl Play {
         let until = patience();
         loop {
             match self.troupe.hear(until)? {
-                Heard::Line(pid, line) if pid == from && meant(&line) => return Ok(line),
+                Heard::Value(pid, line) if pid == from && meant(&line) => return Ok(line),
                 heard => over(&heard, engine)?,
             }
         }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, BufRead, BufReader},
+    io::{self, BufReader},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
@@ -17,7 +17,7 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, PidfdFlags, pidfd_open},
 };
-use serde_json::Value;
+use serde_json::{Deserializer, Value};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -36,8 +36,8 @@ const GRACE: Millis = Millis(500);
 /// What happens while others are at work.
 #[derive(Debug)]
 pub enum Heard {
-    /// A line of JSON of a process.
-    Line(u32, Value),
+    /// What a process printed as JSON.
+    Value(u32, Value),
     /// A process has ended. It is not yet waited for.
     Ended(u32),
     /// Something was written in the folder.
@@ -87,21 +87,23 @@ impl Troupe {
         self.spawn(command).map(|(pid, _)| pid)
     }
 
-    /// Starts a command that prints lines of JSON, which are heard.
-    pub fn listen(&mut self, words: &[&str]) -> Result<u32, Trouble> {
+    /// Starts a command that prints JSON; each value is heard.
+    pub fn listen(&mut self, words: &[&str], format: &str) -> Result<u32, Trouble> {
         let mut command = self.command(words);
-        command.args(["--format", "jsonl"]).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.args(["--format", format]).stdout(Stdio::piped()).stderr(Stdio::null());
         let (pid, printed) = self.spawn(command)?;
         let tell = self.tell.clone();
         let each = move || {
-            let lines = printed.into_iter().flat_map(|printed| BufReader::new(printed).lines());
-            for value in lines.map_while(Result::ok).filter_map(|line| serde_json::from_str(&line).ok()) {
-                if tell.send(Heard::Line(pid, value)).is_err() {
+            let values = printed
+                .into_iter()
+                .flat_map(|from| Deserializer::from_reader(BufReader::new(from)).into_iter());
+            for value in values.map_while(Result::ok) {
+                if tell.send(Heard::Value(pid, value)).is_err() {
                     return;
                 }
             }
         };
-        thread("lines", each).map_err(|error| Trouble::system(&error))?;
+        thread("values", each).map_err(|error| Trouble::system(&error))?;
         Ok(pid)
     }
 
@@ -121,12 +123,17 @@ impl Troupe {
     }
 
     /// What a command that ends at once prints as JSON.
-    pub fn ask(&self, words: &[&str]) -> Result<Value, Trouble> {
-        let mut command = self.command(words);
-        let done = command.args(["--format", "json"]).output().map_err(|error| Trouble::system(&error))?;
-        serde_json::from_slice(&done.stdout).map_err(|error| {
-            Trouble::broken(format!("`skein {}` does not print JSON: {error}", words.join(" ")))
-        })
+    pub fn ask(&mut self, words: &[&str]) -> Result<Value, Trouble> {
+        let (pid, until) = (self.listen(words, "json")?, patience());
+        loop {
+            match self.hear(until)? {
+                Heard::Value(from, value) if from == pid => {
+                    self.end(pid, false)?;
+                    return Ok(value);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Tells of whatever is written in a folder from now on.

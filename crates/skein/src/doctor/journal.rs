@@ -119,3 +119,67 @@ fn processes(path: &Path, left: &[&RunRow]) -> Option<Finding> {
         "`skein resume --all` ends them, and goes on with their runs",
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use skein_core::{ir::RunStatus, plan::Hash};
+    use skein_host::{
+        host::new_id,
+        store::{Head, NewRun},
+    };
+
+    use super::{super::Level, *};
+
+    fn new_run(name: &str) -> NewRun {
+        let head = Head {
+            workflow: "w".to_owned(),
+            version: None,
+            dialect: "agentcore".to_owned(),
+            status: RunStatus::Running,
+            native_status: "RUNNING".to_owned(),
+            started_at: Some(Time(7)),
+            finished_at: None,
+            closed: false,
+        };
+        let frozen: Arc<[u8]> = Arc::from(&b"{}"[..]);
+        let (run, definition) = (RunId::new(name).expect("it is a name"), Hash::of(&frozen));
+        NewRun {
+            run,
+            definition,
+            frozen,
+            about: serde_json::Value::Null,
+            head,
+            first: None,
+            open: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn runs_that_were_set_aside_are_named() {
+        let folder = std::env::temp_dir().join(format!("skein-journal-{}", new_id()));
+        let store = Sqlite::open(&folder).expect("it can be made");
+        store.create(&[new_run("good"), new_run("bad")]).expect("they are new");
+        store.quarantine(&RunId::new("bad").expect("it is a name"), "it is broken").expect("it is there");
+        let mut findings = Vec::new();
+        assert_eq!(runs(&store, &folder, &mut findings).expect("it can be read"), Some(Time(7)));
+        let told: Vec<(&str, Level)> = findings.iter().map(|one| (one.name.as_str(), one.level)).collect();
+        assert_eq!(told, [("runs", Level::Ok), ("set aside", Level::Warning)], "{findings:#?}");
+        assert!(findings[1].message.ends_with(": bad"), "{findings:#?}");
+        drop(store);
+        fs::remove_dir_all(folder).expect("it is ours");
+    }
+
+    #[test]
+    fn what_a_look_at_the_database_found_is_judged() {
+        let of = |faults: &[&str], all| {
+            let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
+            whole(&Checked { version: 1, bytes: 2048, faults, all })
+        };
+        assert_eq!(of(&[], true), Finding::ok("database", "format 1, 2.0 KiB, whole"));
+        assert!(of(&[], false).message.contains("no time"));
+        let bad = of(&["row 3 missing from index"], true);
+        assert!(bad.level == Level::Problem && bad.message.contains("damaged: row 3"), "{bad:?}");
+    }
+}

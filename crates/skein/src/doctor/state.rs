@@ -51,6 +51,10 @@ impl Home {
 pub fn look(home: &Home) -> Vec<Finding> {
     let none = if home.is_there() { "" } else { "; not there yet, the first run makes it" };
     let mut findings = vec![Finding::ok("place", format!("{}, {}{none}", home.path.display(), home.why))];
+    if home.path.exists() && !home.is_there() {
+        let message = format!("`{}` is not a folder", home.path.display());
+        return vec![Finding::problem("place", message, "remove it, or choose a folder with `--state DIR`")];
+    }
     match file_system(&home.there) {
         Ok(found) => findings.extend([on(&found), room(&found), writable(home, &found)]),
         Err(error) => {

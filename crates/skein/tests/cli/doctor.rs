@@ -3,7 +3,6 @@
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
-    path::Path,
     process::Command,
 };
 
@@ -48,21 +47,17 @@ fn about<'a>(found: &'a Value, area: &str, name: &str) -> (&'a str, &'a str, &'a
     (text("level"), text("message"), text("hint"))
 }
 
-/// A program that is found before all others.
-fn program(folder: &Folder, name: &str, script: &str) -> String {
-    let programs = folder
-        .0
-        .parent()
-        .expect("it is in a folder")
-        .join(format!("{}-programs", folder.0.file_name().expect("it has a name").display()));
-    fs::create_dir_all(&programs).expect("a folder can be made");
-    fs::write(programs.join(name), script).expect("a file can be written");
-    fs::set_permissions(programs.join(name), Permissions::from_mode(0o755)).expect("it is ours");
-    format!("{}:{}", programs.display(), std::env::var("PATH").expect("there is a PATH"))
+/// A program that is found before all others, and not in the project. The folder that it is in, and where to look.
+fn program(name: &str, script: &str) -> (Folder, String) {
+    let programs = Folder::new();
+    executable(&programs, name, script);
+    let path = format!("{}:{}", programs.0.display(), std::env::var("PATH").expect("there is a PATH"));
+    (programs, path)
 }
 
-fn remove_programs(path: &str) {
-    let _ = fs::remove_dir_all(path.split(':').next().unwrap_or_default());
+fn executable(folder: &Folder, name: &str, script: &str) {
+    folder.write(name, script);
+    fs::set_permissions(folder.0.join(name), Permissions::from_mode(0o755)).expect("it is ours");
 }
 
 #[test]
@@ -160,10 +155,9 @@ fn a_state_folder_that_others_may_write_to() {
 fn an_agent_that_hangs_does_not_hang_us() {
     let folder = Folder::new();
     let hangs = "#!/bin/sh\necho $$ > \"$HOME/begun\"\ntrap '' TERM\nsleep 1000 &\necho $! >> \"$HOME/begun\"\nwait\n";
-    let path = program(&folder, "claude", hangs);
+    let (_programs, path) = program("claude", hangs);
     let mut command = doctor(&folder);
     let found = findings(command.env("PATH", &path), 0);
-    remove_programs(&path);
     let (level, message, hint) = about(&found, "agents", "claude");
     assert!(
         level == "warning" && message.contains("it was stopped") && hint.contains("claude --version"),
@@ -177,7 +171,7 @@ fn an_agent_that_hangs_does_not_hang_us() {
 #[test]
 fn an_agent_is_logged_in_or_not() {
     let folder = Folder::new();
-    let path = program(&folder, "claude", "#!/bin/sh\necho '7.7.7 (Claude Code)'\n");
+    let (_programs, path) = program("claude", "#!/bin/sh\necho '7.7.7 (Claude Code)'\n");
     let ask = |command: &mut Command| findings(command.env("PATH", &path), 0);
     let found = ask(&mut doctor(&folder));
     let (level, message, hint) = about(&found, "agents", "claude");
@@ -193,12 +187,9 @@ fn an_agent_is_logged_in_or_not() {
     folder.write("home/.claude/.credentials.json", "{}");
     let found = ask(&mut doctor(&folder));
     assert!(about(&found, "agents", "claude").1.ends_with("logged in"), "{found:#}");
-    remove_programs(&path);
     // One in the project is not trusted, and one that skein.toml asks for must be there.
-    folder
-        .write("skein.toml", "default_worker = \"CODEX_CLI\"\n")
-        .write("programs/codex", "#!/bin/sh\necho 1\n");
-    fs::set_permissions(folder.0.join("programs/codex"), Permissions::from_mode(0o755)).expect("it is ours");
+    folder.write("skein.toml", "default_worker = \"CODEX_CLI\"\n");
+    executable(&folder, "programs/codex", "#!/bin/sh\necho 1\n");
     let inside = format!("{}:/usr/bin:/bin", folder.0.join("programs").display());
     let found = findings(doctor(&folder).env("PATH", inside), 1);
     let (level, message, _) = about(&found, "agents", "codex");
@@ -254,20 +245,23 @@ fn what_a_dead_engine_left() {
 }
 
 #[test]
-fn a_damaged_journal_is_found() {
+fn what_is_no_journal_is_told() {
     let project = Project::new();
     project.left("gated.yaml");
-    damage(&project.path(".skein/skein.db"));
+    fs::remove_file(project.path(".skein/skein.db-wal")).expect("it is there");
+    project.folder.write(".skein/skein.db", [0x5a; 8192]);
     let found = findings(&mut doctor(&project.folder), 1);
-    let bad = |one: &&Value| one["area"] == "journal" && one["level"] == "problem";
-    assert!(found["findings"].as_array().unwrap().iter().any(|one| bad(&one)), "{found:#}");
+    let (level, message, _) = about(&found, "journal", "open");
+    assert!(level == "problem" && message.contains("skein.db"), "{message}");
+    let text = run(skein(&project.folder.0).arg("doctor"));
+    assert!(text.code == 1 && text.out.contains("1 problem"), "{}", text.out);
 }
 
-/// Every page but the first is made nonsense, and what would be in its place in the log is gone.
-fn damage(database: &Path) {
-    let checkpoint = Command::new("sqlite3").arg(database).arg("PRAGMA wal_checkpoint(TRUNCATE)").output();
-    drop(checkpoint);
-    let mut bytes = fs::read(database).expect("it is there");
-    bytes.iter_mut().skip(4096).for_each(|byte| *byte = 0x5a);
-    fs::write(database, bytes).expect("it can be written");
+#[test]
+fn what_is_no_folder_is_told() {
+    let folder = Folder::new();
+    folder.write("file", "");
+    let found = findings(doctor(&folder).args(["--state", "file"]), 1);
+    let hint = "remove it, or choose a folder with `--state DIR`";
+    assert_eq!(about(&found, "state", "place"), ("problem", "`file` is not a folder", hint));
 }
