@@ -7,6 +7,7 @@
 //! One rule for the rest of the process: only this module starts children in a process group of their own. A child
 //! of ours in a foreign group or session that this module did not start is the orphan of an attempt.
 
+mod below;
 mod children;
 mod ending;
 mod find;
@@ -29,6 +30,8 @@ mod tree;
 
 pub(crate) use self::mark::line;
 pub use self::{
+    below::end_all,
+    children::adopt,
     log::{Logged, mend},
     mark::{Mark, MarkError, StateMark, Work, worker_above},
     outcome::{Ended, How, Leaked, Refused, Which},

@@ -61,13 +61,14 @@ impl Trouble {
 
 /// Plays it from start to end.
 pub fn play(wishes: &Wishes, output: Output) -> Exit {
-    let folder = match files::make(wishes.folder.as_deref()) {
-        Ok(folder) => folder,
+    let troupe = Troupe::new(output.is_json()).map_err(|error| Trouble::system(&error));
+    let made = troupe.and_then(|troupe| Ok((troupe, files::make(wishes.folder.as_deref())?)));
+    let (troupe, folder) = match made {
+        Ok(made) => made,
         Err(trouble) => return told(trouble, None, output),
     };
     let kept = wishes.keep || wishes.folder.is_some();
-    let played = Play::new(&folder, wishes, kept, output).and_then(|play| play.acts());
-    match played {
+    match Play::new(troupe, &folder, wishes, kept, output).acts() {
         Ok(()) => {
             remove(&folder, kept);
             Exit::Done
@@ -122,10 +123,10 @@ struct Killed {
 }
 
 impl Play {
-    fn new(folder: &Path, wishes: &Wishes, kept: bool, output: Output) -> Result<Play, Trouble> {
-        let troupe = Troupe::new(folder, output.is_json()).map_err(|error| Trouble::system(&error))?;
+    fn new(mut troupe: Troupe, folder: &Path, wishes: &Wishes, kept: bool, output: Output) -> Play {
+        troupe.enter(folder);
         let asks = !wishes.yes && ask::is_someone_there(output);
-        Ok(Play { folder: folder.to_owned(), troupe, asks, kept, tell: Teller(output) })
+        Play { folder: folder.to_owned(), troupe, asks, kept, tell: Teller(output) }
     }
 
     fn acts(mut self) -> Result<(), Trouble> {

@@ -22,7 +22,6 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use skein_core::time::Millis;
 use skein_host::worker::{self, Found, StateMark};
 
 use super::Trouble;
@@ -30,8 +29,6 @@ use crate::{changes::Changes, state};
 
 /// Longer than anything but a person may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long workers have to end when all is over.
-const GRACE: Millis = Millis(500);
 
 /// What happens while others are at work.
 #[derive(Debug)]
@@ -58,7 +55,9 @@ pub struct Troupe {
 }
 
 impl Troupe {
-    pub fn new(folder: &Path, quiet: bool) -> io::Result<Troupe> {
+    /// From now on whoever wants it to stop is heard, and whatever is orphaned below is ours.
+    pub fn new(quiet: bool) -> io::Result<Troupe> {
+        worker::adopt();
         let (tell, heard) = channel();
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let stop = tell.clone();
@@ -66,7 +65,12 @@ impl Troupe {
             signals.forever().take_while(|_| stop.send(Heard::Stop).is_ok()).for_each(drop);
         })?;
         let program = std::env::current_exe()?;
-        Ok(Troupe { folder: folder.to_owned(), program, quiet, tell, heard, alive: BTreeMap::new() })
+        Ok(Troupe { folder: PathBuf::new(), program, quiet, tell, heard, alive: BTreeMap::new() })
+    }
+
+    /// The folder that all of them work in.
+    pub fn enter(&mut self, folder: &Path) {
+        self.folder = folder.to_owned();
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -188,13 +192,10 @@ impl Troupe {
         child.wait().map_err(|error| Trouble::system(&error))
     }
 
-    fn mark(&self) -> Option<StateMark> {
-        StateMark::of(&self.folder.join(state::NAME)).ok()
-    }
-
     /// Workers of runs in the folder that live.
     pub fn workers(&self) -> Vec<Found> {
-        self.mark().map(|mark| worker::leftovers(&mark, &[], |_| true)).unwrap_or_default()
+        let mark = StateMark::of(&self.folder.join(state::NAME)).ok();
+        mark.map(|mark| worker::leftovers(&mark, &[], |_| true)).unwrap_or_default()
     }
 }
 
@@ -204,9 +205,7 @@ impl Drop for Troupe {
             let _ = child.kill();
             let _ = child.wait();
         }
-        if let Some(mark) = self.mark() {
-            worker::reap(&mark, &[], |_| true, GRACE);
-        }
+        worker::end_all();
     }
 }
 
