@@ -8,6 +8,7 @@ pub mod clock;
 pub mod crew;
 pub mod hands;
 pub mod host;
+pub mod machine;
 pub mod redact;
 pub mod secret;
 pub mod store;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 pub enum Exit {
     /// It did what was asked.
     Done = 0,
-    /// Our bug.
+    /// Our bug, or what `doctor` or `demo` looks at is not as it should be.
     Broken = 1,
     /// A bad flag, a missing or mistyped parameter.
     Usage = 2,

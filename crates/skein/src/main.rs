@@ -6,6 +6,8 @@ mod ask;
 mod changes;
 mod cli;
 mod config;
+mod demo;
+mod doctor;
 mod draw;
 mod exit;
 mod find;

@@ -147,6 +147,10 @@ impl Paint {
         self.with(Style::new().dimmed(), text)
     }
 
+    pub fn good(self, text: &str) -> String {
+        self.with(AnsiColor::Green.on_default().bold(), text)
+    }
+
     pub fn warning(self, text: &str) -> String {
         self.with(AnsiColor::Yellow.on_default().bold(), text)
     }

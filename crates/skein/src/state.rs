@@ -18,7 +18,7 @@ use crate::{exit::Exit, output::Output, project::OnDisk};
 /// Its name in a project.
 pub const NAME: &str = ".skein";
 /// What a folder must have in it to be one.
-const DATABASE: &str = "skein.db";
+pub const DATABASE: &str = "skein.db";
 /// So many runs are looked through for one that begins with what was typed.
 const LOOKED_AT: u32 = 10_000;
 

@@ -24,7 +24,7 @@ pub use failing::{Failing, Failure, Hook};
 pub use letter::{LETTER_BYTES, LETTERS, Letter, LetterId, Notice, Notify};
 pub use memory::Memory;
 pub use run::{Claim, Head, NewRun, OpenRow, Owner, RunRow, Which};
-pub use sqlite::{OpenError, Sqlite};
+pub use sqlite::{Checked, FileSystem, OpenError, Sqlite, file_system};
 
 /// Keeps runs. Every method may be called from any thread.
 pub trait Store: Send + Sync + fmt::Debug {

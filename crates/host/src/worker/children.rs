@@ -49,7 +49,7 @@ fn list() -> MutexGuard<'static, BTreeMap<i32, Known>> {
 
 /// From now on, orphans of our descendants become our children. Where the system cannot do that, they are still found by
 /// their marks as long as their parents live.
-fn adopt() {
+pub fn adopt() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let _ = set_child_subreaper(Some(getpid()));

@@ -7,6 +7,7 @@
 //! One rule for the rest of the process: only this module starts children in a process group of their own. A child
 //! of ours in a foreign group or session that this module did not start is the orphan of an attempt.
 
+mod below;
 mod children;
 mod ending;
 mod find;
@@ -28,6 +29,8 @@ mod task;
 mod tree;
 
 pub use self::{
+    below::end_all,
+    children::adopt,
     log::{Logged, mend},
     mark::{Mark, MarkError, StateMark, Work, anyones_worker, worker_above},
     outcome::{Ended, How, Leaked, Refused, Which},

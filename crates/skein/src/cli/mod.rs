@@ -3,10 +3,13 @@
 mod cancel;
 mod completions;
 mod decide;
+mod demo;
 mod detach;
+mod doctor;
 mod events;
 mod explain;
 mod graph;
+mod init;
 mod list;
 mod load;
 mod logs;
@@ -25,6 +28,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Parser, Subcommand};
 use skein_core::engine::Decision;
 
+pub use init::{quoted, write as write_new};
 pub use load::invalid;
 
 use crate::{
@@ -80,6 +84,12 @@ enum Command {
     List,
     /// Shows one workflow: what it takes, does and gives.
     Show(show::Arguments),
+    /// Writes a workflow to begin with, which runs as it is.
+    Init(init::Arguments),
+    /// Shows what it means that nothing is lost: a run that is killed half way, and goes on.
+    Demo(demo::Arguments),
+    /// Looks at what there is here to run workflows with, and at what stands in the way.
+    Doctor,
     /// Prints completions for a shell.
     Completions(completions::Arguments),
 }
@@ -162,6 +172,9 @@ pub fn run() -> Exit {
         Command::Explain(arguments) => explain::run(&arguments, output),
         Command::List => list::run(output),
         Command::Show(arguments) => show::run(&arguments, output),
+        Command::Init(arguments) => init::run(&arguments, output),
+        Command::Demo(arguments) => demo::run(arguments, output),
+        Command::Doctor => doctor::run(state, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
 }

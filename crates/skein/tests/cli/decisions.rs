@@ -2,16 +2,12 @@
 
 use std::{
     io::Write,
-    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
 
-use crate::{
-    kept::{Going, Project},
-    session::skein,
-};
+use crate::kept::{Project, at_a_terminal};
 
 #[test]
 fn a_gate_is_approved_from_another_process_while_the_run_waits() {
@@ -132,24 +128,10 @@ fn a_gate_is_decided_once() {
     assert_eq!(decided, 1);
 }
 
-/// `script`, which every Linux has, gives a program a terminal.
-fn at_a_terminal(project: &Project, line: &str) -> (Going, std::process::ChildStdin) {
-    let line = format!("stty rows 30 cols 120; exec {} {line}", env!("CARGO_BIN_EXE_skein"));
-    let mut command = Command::new("script");
-    command
-        .args(["-qec", &line, "/dev/null"])
-        .envs(skein(&project.folder.0).get_envs().filter_map(|(k, v)| Some((k, v?))));
-    command.current_dir(&project.folder.0).env_remove("SKEIN_STATE");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it starts");
-    let stdin = child.stdin.take().expect("it is a pipe");
-    (Going::new(child), stdin)
-}
-
 #[test]
 fn a_gate_is_answered_where_it_is_shown() {
     let project = Project::new();
-    let (going, mut stdin) = at_a_terminal(&project, "run gated.yaml");
+    let (going, mut stdin) = at_a_terminal(&project.folder, "run gated.yaml");
     going.until("May this go out?");
     writeln!(stdin, "perhaps").unwrap();
     going.until("`y` approves and `n` rejects");
@@ -168,7 +150,7 @@ fn a_gate_is_answered_where_it_is_shown() {
 #[test]
 fn a_gate_that_is_asked_here_may_be_answered_elsewhere() {
     let project = Project::new();
-    let (going, _stdin) = at_a_terminal(&project, "run gated.yaml");
+    let (going, _stdin) = at_a_terminal(&project.folder, "run gated.yaml");
     going.until("May this go out?");
     let run = project.json("runs", 0)["runs"][0]["run_id"].as_str().unwrap().to_owned();
     project.ends(&format!("approve {run}"), 0);

@@ -7,7 +7,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{BufRead, BufReader, Write},
     path::PathBuf,
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::{
         Arc, Mutex,
         mpsc::{Receiver, channel},
@@ -260,6 +260,20 @@ impl Drop for Going {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// `script`, which every Linux has, gives a program a terminal.
+pub fn at_a_terminal(folder: &Folder, line: &str) -> (Going, ChildStdin) {
+    let line = format!("stty rows 30 cols 120; exec {} {line}", env!("CARGO_BIN_EXE_skein"));
+    let mut command = Command::new("script");
+    command
+        .args(["-qec", &line, "/dev/null"])
+        .envs(skein(&folder.0).get_envs().filter_map(|(k, v)| Some((k, v?))));
+    command.current_dir(&folder.0).env_remove("SKEIN_STATE");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let stdin = child.stdin.take().expect("it is a pipe");
+    (Going::new(child), stdin)
 }
 
 /// Whether a process can still do something.

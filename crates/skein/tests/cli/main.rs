@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod decisions;
+mod demo;
+mod doctor;
 mod documents;
 mod examples;
 mod files;
+mod init;
 mod kept;
 mod large;
 mod pages;

@@ -50,7 +50,8 @@ fn help() {
     session.skein("--help", 0).skein("--version", 0);
     let runs = ["run", "runs", "logs", "events", "approve", "reject", "signal", "cancel", "resume"];
     let sources = ["validate", "plan", "graph", "schema", "explain", "list", "show", "completions"];
-    for command in sources.iter().chain(&runs) {
+    let around = ["init", "demo", "doctor"];
+    for command in sources.iter().chain(&runs).chain(&around) {
         session.skein(&format!("{command} --help"), 0);
     }
     session.is("help");

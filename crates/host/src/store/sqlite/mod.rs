@@ -5,6 +5,7 @@
 //! those of other processes ([`turnstile`]); `write` and `read` say what. A claim is a row that names a process whose
 //! lock is held ([`owner`]); each append is checked against it, so a lock that failed would still be found out.
 
+mod check;
 mod checkpoint;
 mod error;
 mod fault;
@@ -27,7 +28,9 @@ use std::{
 
 use skein_core::{engine::Batch, ids::RunId, plan::Hash, time::Time};
 
+pub use check::Checked;
 pub use error::OpenError;
+pub use place::{FileSystem, file_system};
 
 use self::{
     checkpoint::Checkpointer,
@@ -94,6 +97,11 @@ impl Sqlite {
         let failed =
             |error| StoreError::Failed(format!("those who share the folder cannot be listed: {error}"));
         self.me.is_below_another().map_err(failed)
+    }
+
+    /// Whether what is on the disk is a whole database, as far as can be told in this time.
+    pub fn check(&self, within: Duration) -> Result<Checked, StoreError> {
+        check::check(&self.readers, within)
     }
 
     fn take(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {

@@ -147,6 +147,37 @@ fn check_file_system(dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// What a directory is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSystem {
+    /// Its type, as a person would name it.
+    pub kind: String,
+    /// Whether another machine may write to it, too: a journal is refused there.
+    pub network: bool,
+    /// Whether it is gone when the machine stops.
+    pub memory: bool,
+    pub read_only: bool,
+    /// How many bytes are free for this user.
+    pub free: u64,
+}
+
+/// What a directory is on.
+pub fn file_system(dir: &Path) -> io::Result<FileSystem> {
+    let magic = statfs(dir)?.f_type as u32;
+    let about = statvfs(dir)?;
+    let mounted = mounted_as(dir);
+    let network = network(magic, || mounted.clone());
+    let known = LOCAL.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name);
+    let kind = network.or(known).map(str::to_owned).or(mounted);
+    Ok(FileSystem {
+        kind: kind.unwrap_or_else(|| format!("unknown ({magic:#x})")),
+        network: network.is_some(),
+        memory: MEMORY.contains(&magic),
+        read_only: about.f_flag.contains(StatVfsMountFlags::RDONLY),
+        free: about.f_bavail.saturating_mul(about.f_frsize),
+    })
+}
+
 fn check_owner(path: &Path, meta: &fs::Metadata) -> Result<(), OpenError> {
     let me = rustix::process::geteuid().as_raw();
     match meta.uid() {
@@ -185,6 +216,18 @@ const NETWORK: &[(u32, &str)] = &[
     (0x2003_0528, "OrangeFS"),
     (0x786f_4256, "vboxsf"),
 ];
+/// Common ones on one machine's own disks.
+const LOCAL: &[(u32, &str)] = &[
+    (0x0000_ef53, "ext4"),
+    (0x5846_5342, "XFS"),
+    (0x9123_683e, "btrfs"),
+    (0x2fc1_2fc1, "ZFS"),
+    (0xf2f5_2010, "F2FS"),
+    (0x794c_7630, "overlay"),
+    (0x0102_1994, "tmpfs"),
+    (0x8584_58f6, "ramfs"),
+];
+const MEMORY: &[u32] = &[0x0102_1994, 0x8584_58f6];
 const FUSE: u32 = 0x6573_5546;
 
 /// What sort of network file system this is, if it is one. Those in user space all have one number, and mostly reach
@@ -222,6 +265,16 @@ mod tests {
             assert_eq!(network(local, || None), None);
         }
         assert_eq!(network(FUSE, || Some("fuseblk".into())), None);
+    }
+
+    #[test]
+    fn what_a_directory_is_on_is_told() {
+        let memory = file_system(Path::new("/dev/shm")).expect("it is there");
+        assert_eq!((memory.kind.as_str(), memory.memory, memory.network), ("tmpfs", true, false));
+        assert!(memory.free > 0 && !memory.read_only);
+        let of_the_system = file_system(Path::new("/proc")).expect("it is there");
+        assert_eq!((of_the_system.kind.as_str(), of_the_system.memory), ("proc", false));
+        assert!(file_system(Path::new("/no/such/directory")).is_err());
     }
 
     #[test]

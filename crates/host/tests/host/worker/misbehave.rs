@@ -21,7 +21,7 @@ use rustix::process::{
     wait as wait_any,
 };
 use skein_core::time::Millis;
-use skein_host::worker::{Ended, Handle, How, Mark, StateMark, Task, leftovers, start};
+use skein_host::worker::{Ended, Handle, How, Mark, StateMark, Task, adopt, end_all, leftovers, start};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +41,7 @@ fn main() {
         ["wiped", file] => become_wiped(file),
         ["hop", left, file] => hop(number(left), file),
         ["bomb", depth] => bomb(number(depth)),
+        ["below", stays, left] => below(stays, left),
         ["init", ref program @ ..] => init(program),
         ["engine", state, log, ref program @ ..] => engine(state, log, program),
         ["attempt", directory, idle, ref program @ ..] => attempt(Path::new(directory), idle, program),
@@ -72,6 +73,19 @@ fn ourselves() -> Command {
 
 fn quiet(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+/// Ends all that is below: a child that stays, and what another one left, in a session of its own and without a mark.
+fn below(stays: &str, left: &str) {
+    adopt();
+    let mut child = quiet(ourselves().args(["wait", stays])).spawn().expect("a child");
+    quiet(ourselves().args(["daemon", "wipe", "end", left])).status().expect("another one");
+    while !Path::new(stays).exists() || !Path::new(left).exists() {
+        thread::yield_now();
+    }
+    end_all();
+    // It was waited for already.
+    let _ = child.wait();
 }
 
 /// Says who we are, whole or not at all.

@@ -148,3 +148,15 @@ fn an_engine_never_ends_itself() {
     // One that carries a mark itself.
     assert_eq!(super::run(place.misbehave(&["itself", &place.name("")])).tail, "0");
 }
+
+/// Nothing but being below leads to some of them.
+#[test]
+fn everything_below_a_process_is_ended_marked_or_not() {
+    let place = Place::new();
+    let mut command = Command::new(MISBEHAVE);
+    let status = command.args(["below", &place.name("stays"), &place.name("left")]).status();
+    assert!(status.expect("it starts").success());
+    for name in ["stays", "left"] {
+        assert!(gone(signed(&place.path(name))), "{name}");
+    }
+}

@@ -48,7 +48,8 @@ impl Readers {
         Ok(answer)
     }
 
-    fn connect(&self) -> rusqlite::Result<Connection> {
+    /// A connection that cannot write.
+    pub fn connect(&self) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&self.path, flags)?;
         db.busy_timeout(super::BUSY)?;

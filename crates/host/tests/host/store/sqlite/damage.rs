@@ -155,3 +155,31 @@ fn a_database_that_is_none_is_told() {
     let told = Sqlite::open(dir.path()).unwrap_err().to_string();
     assert!(told.contains("skein.db") && told.contains("not a database"), "{told}");
 }
+
+#[test]
+fn a_look_at_the_database_tells_whether_it_is_whole() {
+    let (dir, store) = two_runs();
+    let found = store.check(LONG).unwrap();
+    assert_eq!((found.faults.as_slice(), found.all), (&[][..], true));
+    assert!(found.version > 0 && found.bytes > 0, "{found:?}");
+    drop(store);
+    let db = raw(dir.path());
+    db.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    drop(db);
+    // The last page belongs to a table or an index.
+    let path = dir.path().join("skein.db");
+    let mut bytes = fs::read(&path).unwrap();
+    let last = bytes.len() - 4096;
+    bytes[last..].fill(0x5a);
+    fs::write(&path, bytes).unwrap();
+    let found = Sqlite::open(dir.path()).unwrap().check(LONG).unwrap();
+    assert!(!found.faults.is_empty() && found.all, "{found:?}");
+}
+
+#[test]
+fn a_look_at_the_database_ends_in_time() {
+    let (_dir, store) = two_runs();
+    // Whether it is done or cut short, it comes back, and claims no fault.
+    let found = store.check(std::time::Duration::ZERO).unwrap();
+    assert!(found.faults.is_empty(), "{found:?}");
+}

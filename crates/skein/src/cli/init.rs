@@ -1,0 +1,173 @@
+//! `skein init`: the first files of a project, which run as they are. What is there already stays as it is.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use crate::{config, exit::Exit, output::Output};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Where the files go; it is made if there is none.
+    #[arg(default_value = ".")]
+    folder: PathBuf,
+    /// The format of the workflow.
+    #[arg(long, value_enum, default_value = "agentcore")]
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Agentcore,
+    Aip15,
+    Ioa,
+    Swdl,
+}
+
+/// A file: where it goes in the project, and what is in it.
+type File = (&'static str, &'static str);
+
+macro_rules! template {
+    ($name:literal) => {
+        include_str!(concat!("../../templates/", $name))
+    };
+}
+
+/// The same for every format.
+const CONFIG: File = (config::NAME, template!("skein.toml"));
+
+impl Kind {
+    /// The workflow first, and then what it needs.
+    fn files(self) -> &'static [File] {
+        match self {
+            Kind::Agentcore => &[("workflows/hello.yaml", template!("agentcore/hello.yaml")), CONFIG],
+            Kind::Aip15 => &[
+                ("workflows/hello/WORKFLOW.md", template!("aip15/WORKFLOW.md")),
+                (".tools/say/TOOL.md", template!("aip15/TOOL.md")),
+                (".drivers/bash/DRIVER.md", template!("aip15/DRIVER.md")),
+                CONFIG,
+            ],
+            Kind::Ioa => &[
+                ("workflows/hello.yaml", template!("ioa/hello.yaml")),
+                ("domains/greetings.yaml", template!("ioa/greetings.yaml")),
+                CONFIG,
+            ],
+            Kind::Swdl => &[("workflows/hello.yaml", template!("swdl/hello.yaml")), CONFIG],
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments, output: Output) -> Exit {
+    let (folder, files) = (&arguments.folder, arguments.kind.files());
+    if let Err(exit) = make(folder, files, output) {
+        return exit;
+    }
+    let written: Vec<String> = files.iter().map(|(name, _)| shown(folder, name)).collect();
+    let next = next(folder);
+    if output.is_json() {
+        output.json(&json!({"folder": folder, "written": written, "next": next}));
+        return Exit::Done;
+    }
+    let mut text: String = written.iter().map(|file| format!("wrote {file}\n")).collect();
+    text += "\nNext\n";
+    text.extend(next.iter().map(|command| format!("  {}\n", output.paint.title(command))));
+    output.text(&text);
+    Exit::Done
+}
+
+/// A file as someone here would name it.
+fn shown(folder: &Path, name: &str) -> String {
+    folder
+        .join(name)
+        .strip_prefix(".")
+        .map_or_else(|_| folder.join(name), Path::to_owned)
+        .display()
+        .to_string()
+}
+
+/// What makes sense now, as it would be typed.
+fn next(folder: &Path) -> Vec<String> {
+    let there = (folder != Path::new(".")).then(|| format!("cd {}", quoted(&folder.display().to_string())));
+    let commands = ["skein plan hello", "skein run hello", "skein doctor"].map(str::to_owned);
+    there.into_iter().chain(commands).collect()
+}
+
+/// A word as a shell takes it for one.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@%:,=".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    // What begins with a dash would be taken for a flag.
+    let dot = if word.starts_with('-') { "./" } else { "" };
+    format!("'{dot}{}'", word.replace('\'', r"'\''"))
+}
+
+/// Writes all of the files, or none.
+fn make(folder: &Path, files: &[File], output: Output) -> Result<(), Exit> {
+    let there: Vec<String> = files
+        .iter()
+        .filter(|(name, _)| folder.join(name).symlink_metadata().is_ok())
+        .map(|(name, _)| format!("`{}`", shown(folder, name)))
+        .collect();
+    if !there.is_empty() {
+        let message = match &there[..] {
+            [one] => format!("{one} is there already, and nothing was written"),
+            several => format!("{} are there already, and nothing was written", several.join(" and ")),
+        };
+        let hint = "name another folder, such as `skein init hello`, or move what is there away";
+        return Err(output.refuse(Exit::Refused, &message, Some(hint)));
+    }
+    let mut written = Vec::new();
+    for (name, text) in files {
+        let path = folder.join(name);
+        if let Err(error) = write(&path, text) {
+            // Half a project would be in the way of the next try.
+            written.iter().for_each(|path: &PathBuf| drop(fs::remove_file(path)));
+            let message = format!("`{}` cannot be written: {error}", shown(folder, name));
+            return Err(output.refuse(
+                Exit::Refused,
+                &message,
+                Some("choose a folder that you can write to"),
+            ));
+        }
+        written.push(path);
+    }
+    Ok(())
+}
+
+/// Makes a file, and never takes one that is there.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workflow_to_begin_with_is_short() {
+        for kind in Kind::value_variants() {
+            let (name, text) = kind.files()[0];
+            assert!(text.lines().count() <= 15, "{kind:?}: {name}");
+            assert!(name.contains("hello"), "{kind:?}: {name}");
+        }
+    }
+
+    #[test]
+    fn a_shell_takes_a_folder_for_one_word() {
+        assert_eq!(quoted("a/b-c.d"), "a/b-c.d");
+        assert_eq!(quoted("two words"), "'two words'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("-x"), "'./-x'");
+        assert_eq!(quoted(""), "''");
+    }
+}

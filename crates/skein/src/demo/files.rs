@@ -1,0 +1,51 @@
+//! The folder of the demonstration: a project of its own, temporary unless someone wants it.
+
+use std::{
+    fs::{self, DirBuilder},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use skein_host::host::new_id;
+
+use super::Trouble;
+use crate::exit::Exit;
+
+macro_rules! template {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../templates/demo/", $name)))
+    };
+}
+
+/// Each file of the project, and what is in it.
+const FILES: [(&str, &str); 3] = [template!("demo.yaml"), template!("agree.yaml"), template!("skein.toml")];
+
+/// Makes the folder, with the project in it.
+pub fn make(wanted: Option<&Path>) -> Result<PathBuf, Trouble> {
+    let folder =
+        wanted.map_or_else(|| std::env::temp_dir().join(format!("skein-demo-{}", new_id())), Path::to_owned);
+    let failed = |error| {
+        Trouble::Refused(Exit::Refused, format!("`{}` cannot be made: {error}", folder.display()), None)
+    };
+    if wanted.is_some() && folder.exists() {
+        let mut entries = fs::read_dir(&folder).map_err(failed)?;
+        if entries.next().is_some() {
+            let message = format!(
+                "`{}` is not empty, and the demonstration needs a folder of its own",
+                folder.display()
+            );
+            return Err(Trouble::Refused(
+                Exit::Refused,
+                message,
+                Some("name one that is empty, or that does not exist"),
+            ));
+        }
+    } else {
+        DirBuilder::new().recursive(wanted.is_some()).mode(0o700).create(&folder).map_err(failed)?;
+    }
+    let folder = fs::canonicalize(&folder).map_err(failed)?;
+    for (name, text) in FILES {
+        crate::cli::write_new(&folder.join(name), text).map_err(failed)?;
+    }
+    Ok(folder)
+}

@@ -1,0 +1,185 @@
+//! The journal: its version, whether it is whole, and the runs in it that nobody has or that were set aside.
+
+use std::{collections::BTreeSet, path::Path, time::Duration};
+
+use skein_core::{ids::RunId, time::Time};
+use skein_host::{
+    store::{Checked, Owner, RunRow, Sqlite, Store, StoreError, Which},
+    worker::{self, StateMark},
+};
+
+use super::{Finding, bytes, state::Home};
+
+/// A look at a database takes no longer.
+const TIME: Duration = Duration::from_secs(10);
+/// So many runs are looked through for those that were set aside.
+const LOOKED_AT: u32 = 10_000;
+/// The journals of so many unfinished runs are read to their end.
+const READ: usize = 100;
+/// So many are named.
+const NAMED: usize = 3;
+
+/// What was found, and when the newest run was started.
+pub fn look(home: &Home) -> (Vec<Finding>, Option<Time>) {
+    if !home.has_journal() {
+        return (vec![Finding::ok("runs", "none yet")], None);
+    }
+    let store = match Sqlite::open(&home.path) {
+        Ok(store) => store,
+        Err(error) => {
+            let hint = "no command that needs it can work; what is said above about the folder may be why";
+            return (vec![Finding::problem("open", error.to_string(), hint)], None);
+        }
+    };
+    let mut findings = Vec::new();
+    match store.check(TIME) {
+        Ok(checked) => findings.push(whole(&checked)),
+        Err(error) => findings.push(unreadable(&error)),
+    }
+    let newest = match runs(&store, &home.path, &mut findings) {
+        Ok(newest) => newest,
+        Err(error) => {
+            findings.push(unreadable(&error));
+            None
+        }
+    };
+    (findings, newest)
+}
+
+fn unreadable(error: &StoreError) -> Finding {
+    Finding::problem("read", error.to_string(), BACKUP)
+}
+
+const BACKUP: &str = "keep a copy of the folder before anything else is done with it";
+
+fn whole(checked: &Checked) -> Finding {
+    let about = format!("format {}, {}", checked.version, bytes(checked.bytes));
+    match &checked.faults[..] {
+        [] if checked.all => Finding::ok("database", format!("{about}, whole")),
+        [] => Finding::ok("database", format!("{about}; there was no time to look at all of it")),
+        faults => Finding::problem("database", format!("{about}, damaged: {}", faults.join("; ")), BACKUP),
+    }
+}
+
+fn runs(store: &Sqlite, path: &Path, findings: &mut Vec<Finding>) -> Result<Option<Time>, StoreError> {
+    let all = store.runs(Which::Newest(LOOKED_AT))?;
+    let unfinished = store.runs(Which::Unfinished)?;
+    let left: Vec<&RunRow> =
+        unfinished.iter().filter(|row| !matches!(row.owner, Owner::Other(_) | Owner::Here)).collect();
+    let at_work = unfinished.len() - left.len();
+    findings.push(Finding::ok("runs", format!("{} kept, {at_work} at work", all.len())));
+    if !left.is_empty() {
+        let message = format!("{} that nobody goes on with: {}", left.len(), named(&left));
+        findings.push(Finding::warning("left", message, "`skein resume --all` goes on with all of them"));
+    }
+    let aside: Vec<&RunRow> = all.iter().filter(|row| row.quarantined.is_some()).collect();
+    if let [first, ..] = &aside[..] {
+        let message =
+            format!("{} set aside because something about them is broken: {}", aside.len(), named(&aside));
+        findings.push(Finding::warning("set aside", message, format!("`skein runs {}` says why", first.run)));
+    }
+    findings.extend(broken(store, &unfinished));
+    findings.extend(processes(path, &left));
+    Ok(all.iter().filter_map(|row| row.head.started_at).max())
+}
+
+fn named(rows: &[&RunRow]) -> String {
+    let mut named: Vec<&str> = rows.iter().take(NAMED).map(|row| row.run.as_str()).collect();
+    if rows.len() > named.len() {
+        named.push("…");
+    }
+    named.join(", ")
+}
+
+/// Journals that cannot be read to their end. Each row is checked against the one before it.
+fn broken(store: &Sqlite, rows: &[RunRow]) -> Vec<Finding> {
+    let read =
+        |row: &RunRow| store.read(&row.run, 0, &mut |_| true).err().map(|error| (row.run.clone(), error));
+    let told = |(run, error): (RunId, StoreError)| {
+        Finding::problem("journal", format!("of run {run}: {error}"), BACKUP)
+    };
+    rows.iter().take(READ).filter_map(read).map(told).collect()
+}
+
+/// What runs that nobody has left running.
+fn processes(path: &Path, left: &[&RunRow]) -> Option<Finding> {
+    let mark = StateMark::of(path).ok()?;
+    let runs: BTreeSet<&RunId> = left.iter().map(|row| &row.run).collect();
+    let found = worker::leftovers(&mark, &[], |mark| runs.contains(&mark.run));
+    let named: Vec<String> =
+        found.iter().take(NAMED).map(|found| format!("{} ({})", found.pid, found.name)).collect();
+    let message = match found.len() {
+        0 => return None,
+        n if n > NAMED => format!("{n} that were left running: {}, …", named.join(", ")),
+        n => format!("{n} that were left running: {}", named.join(", ")),
+    };
+    Some(Finding::warning(
+        "processes",
+        message,
+        "`skein resume --all` ends them, and goes on with their runs",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use skein_core::{ir::RunStatus, plan::Hash};
+    use skein_host::{
+        host::new_id,
+        store::{Head, NewRun},
+    };
+
+    use super::{super::Level, *};
+
+    fn new_run(name: &str) -> NewRun {
+        let head = Head {
+            workflow: "w".to_owned(),
+            version: None,
+            dialect: "agentcore".to_owned(),
+            status: RunStatus::Running,
+            native_status: "RUNNING".to_owned(),
+            started_at: Some(Time(7)),
+            finished_at: None,
+            closed: false,
+        };
+        let frozen: Arc<[u8]> = Arc::from(&b"{}"[..]);
+        let (run, definition) = (RunId::new(name).expect("it is a name"), Hash::of(&frozen));
+        NewRun {
+            run,
+            definition,
+            frozen,
+            about: serde_json::Value::Null,
+            head,
+            first: None,
+            open: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn runs_that_were_set_aside_are_named() {
+        let folder = std::env::temp_dir().join(format!("skein-journal-{}", new_id()));
+        let store = Sqlite::open(&folder).expect("it can be made");
+        store.create(&[new_run("good"), new_run("bad")]).expect("they are new");
+        store.quarantine(&RunId::new("bad").expect("it is a name"), "it is broken").expect("it is there");
+        let mut findings = Vec::new();
+        assert_eq!(runs(&store, &folder, &mut findings).expect("it can be read"), Some(Time(7)));
+        let told: Vec<(&str, Level)> = findings.iter().map(|one| (one.name.as_str(), one.level)).collect();
+        assert_eq!(told, [("runs", Level::Ok), ("set aside", Level::Warning)], "{findings:#?}");
+        assert!(findings[1].message.ends_with(": bad"), "{findings:#?}");
+        drop(store);
+        fs::remove_dir_all(folder).expect("it is ours");
+    }
+
+    #[test]
+    fn what_a_look_at_the_database_found_is_judged() {
+        let of = |faults: &[&str], all| {
+            let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
+            whole(&Checked { version: 1, bytes: 2048, faults, all })
+        };
+        assert_eq!(of(&[], true), Finding::ok("database", "format 1, 2.0 KiB, whole"));
+        assert!(of(&[], false).message.contains("no time"));
+        let bad = of(&["row 3 missing from index"], true);
+        assert!(bad.level == Level::Problem && bad.message.contains("damaged: row 3"), "{bad:?}");
+    }
+}

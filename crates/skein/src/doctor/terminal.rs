@@ -1,0 +1,63 @@
+//! The terminal: whether there is one, how wide it is, whether there is colour, and whether it shows what we draw with.
+
+use std::{
+    env,
+    io::{self, IsTerminal},
+};
+
+use rustix::termios::tcgetwinsize;
+
+use super::Finding;
+use crate::output::Output;
+
+/// Fewer columns cut most lines.
+const NARROW: u16 = 60;
+
+pub fn look(output: Output) -> Vec<Finding> {
+    vec![size(), colour(output), letters()]
+}
+
+fn size() -> Finding {
+    if !io::stdout().is_terminal() {
+        return Finding::ok(
+            "size",
+            "standard output is no terminal: a run is shown line by line, and nobody is asked",
+        );
+    }
+    match tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_col == 0 => Finding::ok("size", "not known: a run is shown line by line"),
+        Ok(size) if size.ws_col < NARROW => {
+            let message = format!("{} columns, {} rows", size.ws_col, size.ws_row);
+            Finding::warning("size", message, format!("with {NARROW} columns or more, less is cut"))
+        }
+        Ok(size) => Finding::ok("size", format!("{} columns, {} rows", size.ws_col, size.ws_row)),
+        Err(error) => Finding::ok("size", format!("not known: {error}")),
+    }
+}
+
+fn colour(output: Output) -> Finding {
+    let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let message = match output.paint.0 {
+        true => "on",
+        false if set("NO_COLOR") => "off, because NO_COLOR is set",
+        false if env::var_os("TERM").is_some_and(|term| term == "dumb") => "off, because TERM is `dumb`",
+        false => "off, because standard output is no terminal",
+    };
+    Finding::ok("colour", message)
+}
+
+/// The first of these that is set counts.
+fn letters() -> Finding {
+    let named = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| {
+        let value = env::var(name).ok().filter(|value| !value.is_empty())?;
+        Some((*name, value))
+    });
+    match named {
+        Some((name, value)) if !value.to_lowercase().replace('-', "").contains("utf8") => {
+            let hint = format!("`{name}=C.UTF-8`, if lines and dots look wrong");
+            Finding::warning("letters", format!("{name} is `{value}`, which is not UTF-8"), hint)
+        }
+        Some((name, value)) => Finding::ok("letters", format!("{name} is `{value}`")),
+        None => Finding::ok("letters", "no LANG is set; UTF-8 is printed"),
+    }
+}
