@@ -77,13 +77,12 @@ impl<'a> Logs<'a> {
 
     fn take(&mut self, record: &Record) {
         match &record.event {
-            Event::InstanceStarted { parent, part, .. } => self.names.begin(*parent, *part),
             Event::AttemptStarted { attempt, .. } => self.begin(*attempt, record.at),
             Event::AttemptEnded { attempt, .. } => {
                 let log = self.all.iter_mut().rfind(|log| log.attempt == *attempt);
                 log.into_iter().for_each(|log| log.ended = Some(record.at));
             }
-            _ => {}
+            event => drop(self.names.feed(event)),
         }
     }
 

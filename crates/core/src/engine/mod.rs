@@ -12,10 +12,12 @@ mod decide;
 mod driver;
 mod event;
 mod fold;
+mod fork;
 mod hook;
 mod input;
 mod journal;
 mod limit;
+mod past;
 mod refusal;
 mod scope_env;
 mod size;
@@ -30,11 +32,16 @@ pub use command::{Assignment, Commands};
 pub use decide::decide;
 pub use driver::{Action, Driver, Token};
 pub use event::{
-    Error, Event, Given, Halt, InstanceEnd, Mode, Onward, Outcome, Part, Route, Skip, Stop, UndoTarget, Walk,
+    Error, Event, Given, Halt, InstanceEnd, InstanceReused, Mode, Onward, Outcome, Part, Reused, Route, Skip,
+    StepReused, Stop, UndoTarget, Walk,
 };
+pub use fork::{Again, Fork, NoFork};
 pub use hook::{Hooked, hook};
-pub use input::{Actor, AttemptEnd, Cost, Decision, Finding, Input, Publication, Report, Start, Stimulus};
+pub use input::{
+    Actor, AttemptEnd, Cost, Decision, Finding, ForkedFrom, Input, Publication, Report, Start, Stimulus,
+};
 pub use journal::{Batch, JournalError, Record, VERSION};
+pub use past::Past;
 pub use refusal::Refusal;
 pub use scope_env::utc;
 pub use state::{

@@ -136,9 +136,7 @@ impl Owned {
         let batch = self.driver.poll_append()?;
         for record in &batch.records {
             self.ledger.feed(record);
-            if let Event::InstanceStarted { parent, part, .. } = &record.event {
-                self.names.begin(*parent, *part);
-            }
+            self.names.feed(&record.event);
         }
         let append = Append {
             claim: self.claim.clone(),

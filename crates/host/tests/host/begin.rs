@@ -98,7 +98,7 @@ fn a_run_that_was_begun_without_workers_goes_on_with_some() {
         });
     };
     let host = Host::new(store.clone(), Box::new(Quick), Capacity { workers: 0 }, Box::new(watcher));
-    let start = Start { run: run(), retry_of: None, attempt: 1, context: Value::Null };
+    let start = Start::new(run());
     let plan = plan();
     host.begin(vec![Begin { plan: plan.clone(), start, about: Value::Null }]).unwrap();
     assert_eq!(rows.recv().unwrap(), Some(0), "nothing is started");

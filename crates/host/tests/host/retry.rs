@@ -102,7 +102,7 @@ impl Trial {
     }
 
     fn begin(&self, run: &str, plan: &Plan) {
-        let start = Start { run: id(run), retry_of: None, attempt: 1, context: Value::Null };
+        let start = Start::new(id(run));
         self.host.begin(vec![Begin { plan: plan.clone(), start, about: Value::Null }]).unwrap();
     }
 
@@ -160,7 +160,7 @@ fn a_run_that_was_made_before_a_crash_goes_on_after_it() {
     let (store, plan) = (Memory::new(), plan(20));
     let dead = Arc::new(store.another());
     let host = Host::new(dead.clone(), Box::new(Unlucky), Capacity { workers: 0 }, Box::new(|_| {}));
-    let start = Start { run: id("r-2"), retry_of: Some(id("r")), attempt: 2, context: Value::Null };
+    let start = Start { retry_of: Some(id("r")), attempt: 2, ..Start::new(id("r-2")) };
     host.begin(vec![Begin { plan: plan.clone(), start, about: Value::Null }]).unwrap();
     dead.kill();
     let trial = Trial::new(store);

@@ -44,7 +44,7 @@ pub fn error(class: ErrorClass) -> Error {
 
 impl Pen {
     pub fn new(plan: Plan) -> Pen {
-        let start = Start { run: RunId::new("r").unwrap(), retry_of: None, attempt: 1, context: Value::Null };
+        let start = Start::new(RunId::new("r").unwrap());
         let started = Event::RunStarted {
             start: Box::new(start),
             definition: plan.definition.hash(),

@@ -56,7 +56,7 @@ fn begin(arguments: &Arguments, state: Option<&Path>, output: Output) -> Result<
     let secrets = own::secrets(&about.secrets, output)?;
     orphans::tell(&state, output)?;
     let run = new_id();
-    let start = Start { run: run.clone(), retry_of: None, attempt: 1, context: Value::Null };
+    let start = Start::new(run.clone());
     let begin = Begin { plan: plan.clone(), start, about: about.value() };
     if arguments.detach {
         return detach::begin(&state, begin, output);

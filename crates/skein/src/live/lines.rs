@@ -68,6 +68,8 @@ impl Teller<'_> {
                 Some(self.retry(*at, &until(now, *due), &error))
             }
             Event::StepEnded { at, route, .. } => Some(self.step_ended(*at, *route)),
+            // What is inside of it was not done here either.
+            Event::StepReused(reused) if reused.at.0 == InstanceIx::ROOT => told(Tone::Plain, "reused"),
             Event::StepUndone { at, .. } => {
                 let path = self.names.step(*at);
                 Some(Line { path, took: self.took(*at), ..Line::new(Tone::Care, "undone") })
@@ -120,6 +122,9 @@ impl Teller<'_> {
         let mut text = self.titled(start);
         if let Some(before) = &start.retry_of {
             text += &format!("; try {} of {before}", start.attempt);
+        }
+        if let Some(ForkedFrom { run, step }) = &start.forked_from {
+            text += &format!("; forked from {run} at {step}");
         }
         Line { text, ..Line::new(Tone::Good, "started") }
     }

@@ -117,7 +117,7 @@ impl Stage {
 }
 
 pub fn begin(run: &str, plan: &Plan, about: Value) -> Begin {
-    let start = Start { run: id(run), retry_of: None, attempt: 1, context: Value::Null };
+    let start = Start::new(id(run));
     Begin { plan: plan.clone(), start, about }
 }
 
