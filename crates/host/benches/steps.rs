@@ -82,7 +82,7 @@ fn time(plan: &Plan, runs: usize) -> Duration {
     let begin = |n: usize| {
         let run = RunId::new(format!("r{n}")).expect("a name");
         let start = Start::new(run);
-        Begin { plan: plan.clone(), start, about: Value::Null }
+        Begin::new(plan.clone(), start, Value::Null)
     };
     let began = Instant::now();
     host.begin((0..runs).map(begin).collect()).expect("the runs begin");

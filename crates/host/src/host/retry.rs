@@ -119,7 +119,7 @@ fn next(owned: &Owned) -> Result<Begin, String> {
         // All of it is tried again, whatever it began with.
         forked_from: None,
     };
-    Ok(Begin { plan, start, about: (*owned.about).clone() })
+    Ok(Begin::new(plan, start, (*owned.about).clone()))
 }
 
 /// The first run's name and which try it is.

@@ -15,8 +15,8 @@ use std::{
 use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
 use super::{
-    Append, AppendError, Claim, ClaimError, Done, Letter, LetterId, NewRun, Notify, RunRow, Store,
-    StoreError, Which,
+    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Notify, RunRow,
+    Settled, Store, StoreError, Which,
 };
 
 /// Called with the number of an append.
@@ -146,6 +146,18 @@ impl Store for Failing {
 
     fn runs(&self, which: Which) -> Result<Vec<RunRow>, StoreError> {
         self.inner.runs(which)
+    }
+
+    fn dead(&self, all: bool, limit: u32) -> Result<Vec<Dead>, StoreError> {
+        self.inner.dead(all, limit)
+    }
+
+    fn find_dead(&self, id: &DeadId) -> Result<Option<Dead>, StoreError> {
+        self.inner.find_dead(id)
+    }
+
+    fn settle(&self, id: &DeadId, settled: &Settled) -> Result<Option<Settled>, StoreError> {
+        self.inner.settle(id, settled)
     }
 
     fn definition(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {

@@ -103,7 +103,7 @@ impl Trial {
 
     fn begin(&self, run: &str, plan: &Plan) {
         let start = Start::new(id(run));
-        self.host.begin(vec![Begin { plan: plan.clone(), start, about: Value::Null }]).unwrap();
+        self.host.begin(vec![Begin::new(plan.clone(), start, Value::Null)]).unwrap();
     }
 
     fn until(&self, wanted: &Heard) -> Vec<Heard> {
@@ -161,7 +161,7 @@ fn a_run_that_was_made_before_a_crash_goes_on_after_it() {
     let dead = Arc::new(store.another());
     let host = Host::new(dead.clone(), Box::new(Unlucky), Capacity { workers: 0 }, Box::new(|_| {}));
     let start = Start { retry_of: Some(id("r")), attempt: 2, ..Start::new(id("r-2")) };
-    host.begin(vec![Begin { plan: plan.clone(), start, about: Value::Null }]).unwrap();
+    host.begin(vec![Begin::new(plan.clone(), start, Value::Null)]).unwrap();
     dead.kill();
     let trial = Trial::new(store);
     trial.begin("r", &plan);

@@ -4,8 +4,10 @@ mod cancel;
 mod completions;
 mod decide;
 mod detach;
+mod dlq;
 mod events;
 mod explain;
+mod fork;
 mod graph;
 mod list;
 mod load;
@@ -70,6 +72,10 @@ enum Command {
     Cancel(cancel::Arguments),
     /// Goes on with runs that were left, or whose process died.
     Resume(resume::Arguments),
+    /// Begins a new run from a step of one that is over, with the results of what came before.
+    Fork(fork::Arguments),
+    /// Lists the dead letters: steps that failed for good; shows one, does it again or drops it.
+    Dlq(dlq::Arguments),
     /// Draws the steps of a workflow.
     Graph(graph::Arguments),
     /// Prints the JSON Schema of a format, for editors.
@@ -88,7 +94,8 @@ impl Command {
     /// Whether it can print a line of JSON for each event.
     fn has_lines(&self) -> bool {
         match self {
-            Command::Run(_) | Command::Resume(_) | Command::Events(_) => true,
+            Command::Run(_) | Command::Resume(_) | Command::Fork(_) | Command::Events(_) => true,
+            Command::Dlq(arguments) => arguments.reruns(),
             Command::Runs(arguments) => arguments.follow,
             _ => false,
         }
@@ -141,7 +148,7 @@ pub fn run() -> Exit {
     };
     let output = Output::new(cli.format);
     if cli.format == Format::Jsonl && !cli.command.has_lines() {
-        let hint = "`run`, `resume`, `events` and `runs --follow` do";
+        let hint = "`run`, `resume`, `fork`, `dlq rerun`, `events` and `runs --follow` do";
         return output.refuse(Exit::Usage, "this command does not print lines of JSON", Some(hint));
     }
     let state = cli.state.as_deref();
@@ -157,6 +164,8 @@ pub fn run() -> Exit {
         Command::Signal(arguments) => signal::run(&arguments, state, output),
         Command::Cancel(arguments) => cancel::run(&arguments, state, output),
         Command::Resume(arguments) => resume::run(&arguments, state, output),
+        Command::Fork(arguments) => fork::run(&arguments, state, output),
+        Command::Dlq(arguments) => dlq::run(&arguments, state, output),
         Command::Graph(arguments) => graph::run(&arguments, output),
         Command::Schema(arguments) => schema::run(&arguments, output),
         Command::Explain(arguments) => explain::run(&arguments, output),

@@ -3,10 +3,10 @@
 use serde_json::Value;
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, Event, Finding, Halt, Mode, Opening, Record, Role, Route, RunState, Start,
-        StepAt,
+        AttemptEnd, AttemptId, Event, Finding, ForkedFrom, Halt, InstanceIx, Mode, Opening, Record, Role,
+        Route, RunState, Start, StepAt,
     },
-    ir::{Kind, RunStatus, StepStatus},
+    ir::{ErrorClass, Kind, RunStatus, StepStatus},
     plan::Plan,
     time::{Millis, Time},
     view::{self, Entry, ErrorView, Names, StepView, WaitsFor},
@@ -309,10 +309,15 @@ pub(super) fn reason(step: &StepView) -> String {
     }
 }
 
+/// The word for a class of errors.
+pub(crate) fn class(class: ErrorClass) -> String {
+    let class = serde_json::to_value(class).unwrap_or_default();
+    word(class.as_str().unwrap_or_default())
+}
+
 /// An error, its class, and where it began if that is elsewhere.
 pub(super) fn wrong(error: &ErrorView, path: &str) -> String {
-    let class = serde_json::to_value(error.class).unwrap_or_default();
-    let class = word(class.as_str().unwrap_or_default());
+    let class = class(error.class);
     let code = error.code.as_ref().filter(|code| **code != class);
     let code = code.map_or(String::new(), |code| format!(", {code}"));
     let begun = error.step.as_ref().filter(|step| *step != path);

@@ -41,8 +41,8 @@ use self::{
     writer::{Broken, Writer},
 };
 use super::{
-    Append, AppendError, Claim, ClaimError, Done, Letter, LetterId, NewRun, Notify, RunRow, Store,
-    StoreError, Which, blobs::Blobs,
+    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Notify, RunRow,
+    Settled, Store, StoreError, Which, blobs::Blobs,
 };
 
 /// How long another program may keep the database to itself. Processes of ours take turns instead.
@@ -201,6 +201,19 @@ impl Store for Sqlite {
 
     fn runs(&self, which: Which) -> Result<Vec<RunRow>, StoreError> {
         self.readers.with(|db| read::runs(db, &self.me, which))
+    }
+
+    fn dead(&self, all: bool, limit: u32) -> Result<Vec<Dead>, StoreError> {
+        self.readers.with(|db| read::dead(db, all, limit))
+    }
+
+    fn find_dead(&self, id: &DeadId) -> Result<Option<Dead>, StoreError> {
+        self.readers.with(|db| read::find_dead(db, id))
+    }
+
+    fn settle(&self, id: &DeadId, settled: &Settled) -> Result<Option<Settled>, StoreError> {
+        let (id, settled) = (id.clone(), settled.clone());
+        self.writer.ask(0, true, move |db| write::settle(db, &id, &settled))?
     }
 
     fn definition(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {

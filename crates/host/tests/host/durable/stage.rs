@@ -118,7 +118,7 @@ impl Stage {
 
 pub fn begin(run: &str, plan: &Plan, about: Value) -> Begin {
     let start = Start::new(id(run));
-    Begin { plan: plan.clone(), start, about }
+    Begin::new(plan.clone(), start, about)
 }
 
 pub fn id(run: &str) -> RunId {
