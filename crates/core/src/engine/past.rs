@@ -79,7 +79,10 @@ impl Past {
     fn is_ours(&self, batch: &Batch) -> bool {
         let first = batch.records.first().map(|record| &record.event);
         let ours = self.plan.definition.hash();
-        matches!(first, Some(Event::RunStarted { definition, .. }) if *definition == ours)
+        match first {
+            Some(Event::RunStarted { definition, .. }) => *definition == ours,
+            first => matches!(first, Some(Event::Quarantined { .. })),
+        }
     }
 
     fn note(&mut self, event: &Event) {

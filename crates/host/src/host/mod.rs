@@ -90,14 +90,14 @@ pub struct Begin {
     pub about: serde_json::Value,
     /// What it takes over from the run that it was forked from.
     pub reused: Vec<Reused>,
-    /// The dead letter that it does again, and who wants that.
-    pub settles: Option<(DeadId, Settled)>,
+    /// The dead letters that it does again, and who wants that.
+    pub settles: Vec<(DeadId, Settled)>,
 }
 
 impl Begin {
     /// A run that comes from no other.
     pub fn new(plan: Plan, start: Start, about: serde_json::Value) -> Begin {
-        Begin { plan, start, about, reused: Vec::new(), settles: None }
+        Begin { plan, start, about, reused: Vec::new(), settles: Vec::new() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Dead letters as a store knows them: what they say, their names, and what was done about them.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 use super::StoreError;
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,17 @@ impl Dead {
     }
 }
 
+/// Which dead letters are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WhichDead {
+    /// The newest that nobody has seen to, at most so many.
+    Open(u32),
+    /// The newest, at most so many.
+    Newest(u32),
+    /// All of a run.
+    Of(RunId),
+}
+
 /// The name of a dead letter: its run, a dot, and the number of the event that tells of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadId {
@@ -50,15 +61,6 @@ pub struct DeadId {
 impl fmt::Display for DeadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.run, self.number)
-    }
-}
-
-impl FromStr for DeadId {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<DeadId, ()> {
-        let (run, number) = text.rsplit_once('.').ok_or(())?;
-        Ok(DeadId { run: RunId::new(run).map_err(drop)?, number: number.parse().map_err(drop)? })
     }
 }
 
@@ -109,20 +111,5 @@ impl fmt::Display for Settled {
             write!(f, ": {reason}")?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_a_run_and_a_number() {
-        let id: DeadId = "k3.f9.17".parse().unwrap();
-        assert_eq!((id.run.as_str(), id.number), ("k3.f9", 17));
-        assert_eq!(id.to_string(), "k3.f9.17");
-        for bad in ["", "17", "k3.", "k3.x", ".1", "k3.-1"] {
-            assert!(bad.parse::<DeadId>().is_err(), "{bad}");
-        }
     }
 }

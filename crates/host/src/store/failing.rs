@@ -16,7 +16,7 @@ use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
 use super::{
     Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Notify, RunRow,
-    Settled, Store, StoreError, Which,
+    Settled, Store, StoreError, Which, WhichDead,
 };
 
 /// Called with the number of an append.
@@ -148,12 +148,8 @@ impl Store for Failing {
         self.inner.runs(which)
     }
 
-    fn dead(&self, all: bool, limit: u32) -> Result<Vec<Dead>, StoreError> {
-        self.inner.dead(all, limit)
-    }
-
-    fn find_dead(&self, id: &DeadId) -> Result<Option<Dead>, StoreError> {
-        self.inner.find_dead(id)
+    fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError> {
+        self.inner.dead(which)
     }
 
     fn settle(&self, id: &DeadId, settled: &Settled) -> Result<Option<Settled>, StoreError> {

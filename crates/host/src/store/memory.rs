@@ -14,7 +14,7 @@ use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
 use super::{
     Append, AppendError, Claim, ClaimError, Dead, DeadId, DeadRow, Done, Head, Letter, LetterId, NewRun,
-    Notice, Notify, OpenRow, Owner, RunRow, Settled, Store, StoreError, Which, dead::seen_to,
+    Notice, Notify, OpenRow, Owner, RunRow, Settled, Store, StoreError, Which, WhichDead, dead::seen_to,
     letter::refusal,
 };
 
@@ -276,12 +276,12 @@ impl Store for Memory {
         {
             return Err(StoreError::Failed(format!("there is a run `{}` already", twice.run)));
         }
-        for (id, _) in new.iter().filter_map(|new| new.settles.as_ref()) {
+        for (id, _) in new.iter().flat_map(|new| &new.settles) {
             if let Some(settled) = &state.find_dead(id)?.1 {
                 return Err(seen_to(id, settled));
             }
         }
-        for (id, settled) in new.iter().filter_map(|new| new.settles.clone()) {
+        for (id, settled) in new.iter().flat_map(|new| new.settles.clone()) {
             state.find_dead(&id)?.1 = Some(settled);
         }
         Ok(new.iter().map(|new| state.create(new, self.id)).collect())
@@ -335,22 +335,22 @@ impl Store for Memory {
         })
     }
 
-    fn dead(&self, all: bool, limit: u32) -> Result<Vec<Dead>, StoreError> {
+    fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError> {
         let state = self.state();
-        let newest = state.runs.iter().rev().flat_map(|run| {
-            run.dead.iter().rev().map(|(row, settled)| Dead {
-                run: run.run.clone(),
-                row: row.clone(),
-                settled: settled.clone(),
-            })
-        });
-        Ok(newest.filter(|dead| all || dead.settled.is_none()).take(limit as usize).collect())
-    }
-
-    fn find_dead(&self, id: &DeadId) -> Result<Option<Dead>, StoreError> {
-        let mut state = self.state();
-        let found = state.find_dead(id).ok().map(|found| found.clone());
-        Ok(found.map(|(row, settled)| Dead { run: id.run.clone(), row, settled }))
+        let letter = |run: &Run, (row, settled): &(DeadRow, Option<Settled>)| Dead {
+            run: run.run.clone(),
+            row: row.clone(),
+            settled: settled.clone(),
+        };
+        let newest = state.runs.iter().rev();
+        let newest = newest.flat_map(|run| run.dead.iter().rev().map(move |dead| letter(run, dead)));
+        Ok(match which {
+            WhichDead::Open(limit) => {
+                newest.filter(|dead| dead.settled.is_none()).take(*limit as usize).collect()
+            }
+            WhichDead::Newest(limit) => newest.take(*limit as usize).collect(),
+            WhichDead::Of(run) => newest.filter(|dead| dead.run == *run).collect(),
+        })
     }
 
     fn settle(&self, id: &DeadId, settled: &Settled) -> Result<Option<Settled>, StoreError> {

@@ -20,7 +20,7 @@ use std::{fmt, time::Duration};
 use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
 pub use append::{Append, AppendError, Done};
-pub use dead::{Dead, DeadId, DeadRow, How, Settled};
+pub use dead::{Dead, DeadId, DeadRow, How, Settled, WhichDead};
 pub use error::{ClaimError, StoreError};
 pub use failing::{Failing, Failure, Hook};
 pub use letter::{LETTER_BYTES, LETTERS, Letter, LetterId, Notice, Notify};
@@ -51,11 +51,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Newest first.
     fn runs(&self, which: Which) -> Result<Vec<RunRow>, StoreError>;
 
-    /// Dead letters, newest first, at most so many. Those that were seen to only if all are asked for.
-    fn dead(&self, all: bool, limit: u32) -> Result<Vec<Dead>, StoreError>;
-
-    /// One of them, or none.
-    fn find_dead(&self, id: &DeadId) -> Result<Option<Dead>, StoreError>;
+    /// Dead letters, newest first.
+    fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError>;
 
     /// A dead letter is seen to. Gives how it was before, if it had been; that stands.
     fn settle(&self, id: &DeadId, settled: &Settled) -> Result<Option<Settled>, StoreError>;

@@ -25,8 +25,8 @@ pub struct NewRun {
     /// The first row of its journal, so that no run is there without the start that was asked for.
     pub first: Option<Arc<Batch>>,
     pub open: Vec<OpenRow>,
-    /// The dead letter that this run does again. Nothing is written if someone has seen to it already.
-    pub settles: Option<(DeadId, Settled)>,
+    /// The dead letters that this run does again. Nothing is written if someone has seen to one already.
+    pub settles: Vec<(DeadId, Settled)>,
 }
 
 /// The right to append to a run. It ends when someone else claims the run, which the owner learns at its next append.

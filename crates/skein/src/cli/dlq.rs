@@ -1,31 +1,27 @@
 //! `skein dlq`: the dead letters, which are steps that failed for good and that nobody has seen to.
 
-use std::{
-    path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use skein_core::{closest::did_you_mean, engine::utc, time::Time};
+use skein_core::engine::utc;
 use skein_host::{
-    host::Begin,
-    store::{Dead, DeadId, How, RunRow, Settled, Store},
+    store::{Dead, How, RunRow, Settled, Store, WhichDead},
     workspace::RunDir,
 };
 
-use super::{fork::fork, run::How as Stay};
+use super::{
+    fork::{fork, settled},
+    run::How as Stay,
+};
 use crate::{
     exit::Exit,
     live::{class, log_end, one_line, outermost, quoted},
     output::Output,
-    person, say,
+    say,
     state::{State, failed},
     watch,
 };
-
-/// So many are looked through for one that is named by its run alone.
-const LOOKED_AT: u32 = 10_000;
 
 #[derive(Debug, Args)]
 #[group(skip)]
@@ -97,7 +93,9 @@ pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit 
 fn list(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
     let state = State::find(given, output)?;
     let newest = |state: &State| {
-        state.store.dead(arguments.all, arguments.limit).map_err(|error| failed(&error, output))
+        let which =
+            if arguments.all { WhichDead::Newest(arguments.limit) } else { WhichDead::Open(arguments.limit) };
+        state.store.dead(&which).map_err(|error| failed(&error, output))
     };
     let letters = state.as_ref().map_or(Ok(Vec::new()), newest)?;
     if output.is_json() {
@@ -119,10 +117,12 @@ fn table(letters: &[Dead], output: Output) -> String {
     let line = |dead: &Dead| {
         let name = output.paint.name(&format!("{:id$}", dead.id().to_string()));
         let (at, class) = (utc(dead.row.at), class(dead.row.class));
-        let settled = dead.settled.as_ref().map_or(String::new(), |settled| format!("  ({settled})"));
+        let settled =
+            dead.settled.as_ref().map_or(String::new(), |settled| one_line(&format!("({settled})")));
         let (path, message) = (one_line(&dead.row.step), one_line(&dead.row.message));
-        let rest = output.paint.faint(&one_line(&settled));
-        format!("{name}  {at:20}  {path:step$}  {class}, {}: {message}{rest}\n", tries(dead))
+        let rest = output.paint.faint(&settled);
+        let line = format!("{name}  {at:20}  {path:step$}  {class}, {}: {message}  {rest}", tries(dead));
+        format!("{}\n", line.trim_end())
     };
     letters.iter().map(line).collect()
 }
@@ -172,34 +172,34 @@ fn settled_object(settled: &Settled) -> Value {
 /// The dead letter that someone means.
 fn find(named: &Named, given: Option<&Path>, output: Output) -> Result<(State, RunRow, Dead), Exit> {
     let text = &named.id;
-    let unknown = |known: &[Dead]| {
-        let ids: Vec<String> = known.iter().map(|dead| dead.id().to_string()).collect();
-        let hint = did_you_mean(text, ids.iter().map(String::as_str));
-        let hint = hint.unwrap_or_else(|| "`skein dlq` lists them".to_owned());
-        output.refuse(Exit::Refused, &format!("there is no dead letter `{text}`"), Some(&hint))
+    let (run, number) = match text.rsplit_once('.').map(|(run, number)| (run, number.parse::<u64>())) {
+        Some((run, Ok(number))) => (run, Some(number)),
+        _ => (text.as_str(), None),
     };
-    let Some(state) = State::find(given, output)? else { return Err(unknown(&[])) };
-    let known = state.store.dead(true, LOOKED_AT).map_err(|error| failed(&error, output))?;
-    let exact = text.parse::<DeadId>().ok().map(|id| state.store.find_dead(&id)).transpose();
-    let exact = exact.map_err(|error| failed(&error, output))?.flatten();
-    let of_run: Vec<&Dead> = known.iter().filter(|dead| dead.run.as_str() == text).collect();
-    let dead = match (exact, &of_run[..]) {
-        (Some(dead), _) => dead,
-        (None, [one]) => (*one).clone(),
-        (None, [_, _, ..]) => {
-            let named: Vec<String> = of_run.iter().take(5).map(|dead| dead.id().to_string()).collect();
-            let message = format!("run `{text}` has {} dead letters", of_run.len());
-            return Err(output.refuse(
-                Exit::Refused,
-                &message,
-                Some(&format!("name one of them: {}", named.join(", "))),
-            ));
+    let (state, row) = State::with_run(given, run, output)?;
+    let mut letters =
+        state.store.dead(&WhichDead::Of(row.run.clone())).map_err(|error| failed(&error, output))?;
+    let ids: Vec<String> = letters.iter().map(|dead| dead.id().to_string()).collect();
+    letters.retain(|dead| number.is_none_or(|number| number == dead.row.number));
+    // One that is open is rather meant than one that was seen to.
+    if letters.len() > 1 && letters.iter().filter(|dead| dead.settled.is_none()).count() == 1 {
+        letters.retain(|dead| dead.settled.is_none());
+    }
+    let hint = match &ids[..] {
+        [] => "`skein dlq` lists those that there are".to_owned(),
+        ids => format!("it has {}", ids.join(", ")),
+    };
+    match (letters.pop(), letters.is_empty()) {
+        (Some(dead), true) => Ok((state, row, dead)),
+        (Some(_), false) => {
+            let message = format!("run `{}` has several dead letters; name one of them", row.run);
+            Err(output.refuse(Exit::Refused, &message, Some(&hint)))
         }
-        (None, []) => return Err(unknown(&known)),
-    };
-    let row = state.store.run(&dead.run).map_err(|error| failed(&error, output))?;
-    let row = row.ok_or_else(|| unknown(&known))?;
-    Ok((state, row, dead))
+        (None, _) => {
+            let message = format!("run `{}` has no dead letter `{text}`", row.run);
+            Err(output.refuse(Exit::Refused, &message, Some(&hint)))
+        }
+    }
 }
 
 fn show(named: &Named, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
@@ -271,7 +271,6 @@ fn check(dead: &Dead, output: Output) -> Result<(), Exit> {
 fn again(rerun: &Rerun, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
     let (state, row, dead) = find(&rerun.named, given, output)?;
     check(&dead, output)?;
-    let settles = |begin: &Begin| Some((dead.id(), settled(How::Rerun(begin.start.run.clone()))));
     let outer = outermost(&dead.row.step);
     if outer != dead.row.step && output.format == crate::output::Format::Human {
         output.text(&format!(
@@ -279,13 +278,7 @@ fn again(rerun: &Rerun, given: Option<&Path>, output: Output) -> Result<Exit, Ex
             one_line(&dead.row.step)
         ));
     }
-    fork(&state, &row, outer, settles, &rerun.how, output)
-}
-
-fn settled(how: How) -> Settled {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let at = Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
-    Settled { how, by: Some(person::name()), at: Some(at) }
+    fork(&state, &row, outer, &rerun.how, output)
 }
 
 fn drop_it(dropped: &Dropped, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {

@@ -1,22 +1,27 @@
 //! `skein fork`: a new run of the same plan that goes on from a step, with the results of what came before it.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use clap::Args;
 use skein_core::{
     closest::did_you_mean,
     engine::{Again, Fork, NoFork},
+    ids::RunId,
+    time::Time,
 };
 use skein_host::{
     host::{Begin, ForkError, fork as prepare, new_id},
-    store::{DeadId, RunRow, Settled},
+    store::{DeadId, How, RunRow, Settled, Store, StoreError, WhichDead},
     workspace::{Root, RunDir},
 };
 
-use super::run::{How, start};
+use super::run::{How as Stay, start};
 use crate::{
     exit::Exit,
-    live::one_line,
+    live::{one_line, outermost},
     output::{Format, Output},
     own, person, say,
     state::{State, failed},
@@ -34,24 +39,17 @@ pub struct Arguments {
     #[arg(long, value_name = "STEP")]
     from: String,
     #[command(flatten)]
-    how: How,
+    how: Stay,
 }
 
 pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
     let forked = State::with_run(state, &arguments.run, output)
-        .and_then(|(state, row)| fork(&state, &row, &arguments.from, |_| None, &arguments.how, output));
+        .and_then(|(state, row)| fork(&state, &row, &arguments.from, &arguments.how, output));
     forked.unwrap_or_else(|exit| exit)
 }
 
-/// Forks a run from a step. Where that is done for a dead letter, it is seen to by the run of this id.
-pub fn fork(
-    state: &State,
-    row: &RunRow,
-    from: &str,
-    settles: impl FnOnce(&Begin) -> Option<(DeadId, Settled)>,
-    how: &How,
-    output: Output,
-) -> Result<Exit, Exit> {
+/// Forks a run from a step.
+pub fn fork(state: &State, row: &RunRow, from: &str, how: &Stay, output: Output) -> Result<Exit, Exit> {
     // What people decided at gates is taken over, which is for people to do.
     say::outside(state, output)?;
     check(row, output)?;
@@ -60,7 +58,8 @@ pub fn fork(
     let run = new_id();
     let (begin, fork) = prepare(&*state.store, &state.path, row, from, run.clone())
         .map_err(|error| refused(row, &error, output))?;
-    let begin = Begin { settles: settles(&begin), about: about.value(), ..begin };
+    let settles = again(state, row, &fork, &run).map_err(|error| failed(&error, output))?;
+    let begin = Begin { settles, about: about.value(), ..begin };
     if output.format == Format::Human {
         output.text(&told(row, from, &fork, &about.workspace.display().to_string()));
     }
@@ -71,9 +70,24 @@ pub fn fork(
     ended
 }
 
+/// The dead letters of a run that a fork of it sees to: those of steps that are done again.
+fn again(state: &State, row: &RunRow, fork: &Fork, by: &RunId) -> Result<Vec<(DeadId, Settled)>, StoreError> {
+    let letters = state.store.dead(&WhichDead::Of(row.run.clone()))?;
+    let open = letters.iter().filter(|dead| {
+        dead.settled.is_none() && !fork.steps.iter().any(|step| step == outermost(&dead.row.step))
+    });
+    Ok(open.map(|dead| (dead.id(), settled(How::Rerun(by.clone())))).collect())
+}
+
+/// What someone at this terminal did about a dead letter, now.
+pub fn settled(how: How) -> Settled {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let at = Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
+    Settled { how, by: Some(person::name()), at: Some(at) }
+}
+
 /// The folder of a run that never came to be goes.
-fn clear(state: &State, run: &skein_core::ids::RunId) {
-    use skein_host::store::Store;
+fn clear(state: &State, run: &RunId) {
     if let (Ok(None), Ok(root)) = (state.store.run(run), Root::open(&state.path)) {
         // Nobody looks for what is left of it.
         let _ = RunDir::remove(&root, run);

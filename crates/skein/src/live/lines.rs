@@ -69,7 +69,12 @@ impl Teller<'_> {
             }
             Event::StepEnded { at, route, .. } => Some(self.step_ended(*at, *route)),
             // What is inside of it was not done here either.
-            Event::StepReused(reused) if reused.at.0 == InstanceIx::ROOT => told(Tone::Plain, "reused"),
+            Event::StepReused(reused) if reused.at.0 == InstanceIx::ROOT => {
+                let Entry { path, text, .. } = entry?;
+                // The word of the line says it already.
+                let text = text.strip_prefix("reused: ").unwrap_or(&text).to_owned();
+                Some(Line { path, text, ..Line::new(Tone::Plain, "reused") })
+            }
             Event::StepUndone { at, .. } => {
                 let path = self.names.step(*at);
                 Some(Line { path, took: self.took(*at), ..Line::new(Tone::Care, "undone") })

@@ -42,7 +42,7 @@ use self::{
 };
 use super::{
     Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Notify, RunRow,
-    Settled, Store, StoreError, Which, blobs::Blobs,
+    Settled, Store, StoreError, Which, WhichDead, blobs::Blobs,
 };
 
 /// How long another program may keep the database to itself. Processes of ours take turns instead.
@@ -203,12 +203,8 @@ impl Store for Sqlite {
         self.readers.with(|db| read::runs(db, &self.me, which))
     }
 
-    fn dead(&self, all: bool, limit: u32) -> Result<Vec<Dead>, StoreError> {
-        self.readers.with(|db| read::dead(db, all, limit))
-    }
-
-    fn find_dead(&self, id: &DeadId) -> Result<Option<Dead>, StoreError> {
-        self.readers.with(|db| read::find_dead(db, id))
+    fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError> {
+        self.readers.with(|db| read::dead(db, which))
     }
 
     fn settle(&self, id: &DeadId, settled: &Settled) -> Result<Option<Settled>, StoreError> {

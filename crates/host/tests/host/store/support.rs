@@ -46,7 +46,7 @@ pub fn new_run(run: &str) -> NewRun {
         head: head(RunStatus::Queued, false),
         first: None,
         open: Vec::new(),
-        settles: None,
+        settles: Vec::new(),
     }
 }
 

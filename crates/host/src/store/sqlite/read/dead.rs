@@ -1,24 +1,24 @@
 //! Dead letters as they are listed. One that cannot be read is shown as such, so that it is not forgotten.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 use skein_core::{ids::RunId, ir::ErrorClass, time::Time};
 
-use crate::store::{Dead, DeadId, DeadRow};
+use crate::store::{Dead, DeadRow, How, Settled, WhichDead};
 
 const SELECT: &str = "SELECT runs.run, number, row, settled FROM dead JOIN runs ON runs.key = dead.run";
 
 /// Newest first.
-pub fn dead(db: &Connection, all: bool, limit: u32) -> rusqlite::Result<Vec<Dead>> {
-    let clause = if all { "" } else { "WHERE settled IS NULL" };
-    db.prepare_cached(&format!("{SELECT} {clause} ORDER BY dead.run DESC, number DESC LIMIT ?1"))?
-        .query_map([limit], letter)?
-        .collect()
-}
-
-pub fn find_dead(db: &Connection, id: &DeadId) -> rusqlite::Result<Option<Dead>> {
-    db.prepare_cached(&format!("{SELECT} WHERE runs.run = ?1 AND number = ?2"))?
-        .query_row(params![id.run.as_str(), i64::try_from(id.number).unwrap_or(i64::MAX)], letter)
-        .optional()
+pub fn dead(db: &Connection, which: &WhichDead) -> rusqlite::Result<Vec<Dead>> {
+    let (clause, run, limit) = match which {
+        WhichDead::Open(limit) => ("settled IS NULL", "", i64::from(*limit)),
+        WhichDead::Newest(limit) => ("true", "", i64::from(*limit)),
+        WhichDead::Of(run) => ("dead.run = (SELECT key FROM runs WHERE run = ?1)", run.as_str(), -1),
+    };
+    db.prepare_cached(&format!(
+        "{SELECT} WHERE ?1 IS NOT NULL AND {clause} ORDER BY dead.run DESC, number DESC LIMIT ?2"
+    ))?
+    .query_map(params![run, limit], letter)?
+    .collect()
 }
 
 fn letter(row: &Row) -> rusqlite::Result<Dead> {
@@ -38,8 +38,8 @@ fn letter(row: &Row) -> rusqlite::Result<Dead> {
     });
     // Something was done, if not to be read what: it is no longer open.
     let settled = settled.map(|text| {
-        serde_json::from_str(&text).unwrap_or(crate::store::Settled {
-            how: crate::store::How::Dropped(Some("it cannot be read why".to_owned())),
+        serde_json::from_str(&text).unwrap_or(Settled {
+            how: How::Dropped(Some("it cannot be read why".to_owned())),
             by: None,
             at: None,
         })

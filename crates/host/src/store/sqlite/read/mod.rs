@@ -14,7 +14,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 
-pub use dead::{dead, find_dead};
+pub use dead::dead;
 pub use journal::journal;
 pub use letter::{answer, has_mail, letters};
 pub use run::{definition, epochs, run, runs};

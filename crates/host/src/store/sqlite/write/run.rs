@@ -39,7 +39,7 @@ pub fn create(db: &Connection, me: &Me, new: &[Creation]) -> rusqlite::Result<Re
             return Ok(Err(StoreError::Failed(format!("there is a run `{}` already", new.run))));
         }
     }
-    let letters = || new.iter().filter_map(|new| new.new.settles.as_ref());
+    let letters = || new.iter().flat_map(|new| &new.new.settles);
     for (id, _) in letters() {
         match dead::settled(db, id)? {
             Ok(None) => {}
