@@ -6,6 +6,7 @@ mod decisions;
 mod documents;
 mod examples;
 mod files;
+mod forks;
 mod kept;
 mod large;
 mod pages;
