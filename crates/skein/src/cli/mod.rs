@@ -72,9 +72,9 @@ enum Command {
     Cancel(cancel::Arguments),
     /// Goes on with runs that were left, or whose process died.
     Resume(resume::Arguments),
-    /// Begins a new run from a step of one that is over, with the results of what came before.
+    /// Begins a new run with the results of another, from a step of it on.
     Fork(fork::Arguments),
-    /// Lists the dead letters: steps that failed for good; shows one, does it again or drops it.
+    /// Lists steps that failed for good, and does them again or drops them.
     Dlq(dlq::Arguments),
     /// Draws the steps of a workflow.
     Graph(graph::Arguments),

@@ -2,7 +2,7 @@
 
 use skein_core::{
     ir::{RunStatus, StepStatus},
-    view::{OpeningView, RunView, StepView, WaitsFor},
+    view::{OpeningView, Reason, RunView, StepView, WaitsFor},
 };
 
 use super::text::{outermost, quoted};
@@ -69,6 +69,13 @@ fn fork(view: &RunView, run: &str) -> Option<String> {
     };
     let failed = || of(&[StepStatus::Failed, StepStatus::TimedOut, StepStatus::Incomplete]);
     let path = error.or_else(failed).or_else(|| of(&[StepStatus::Cancelled]))?;
+    // Who said no is not asked again.
+    let is_rejected = |step: &StepView| {
+        step.path == path && step.why.as_ref().is_some_and(|why| why.reason == Reason::Rejected)
+    };
+    if view.steps.iter().any(is_rejected) {
+        return None;
+    }
     Some(format!("skein fork {} --from {}", quoted(run), quoted(outermost(path))))
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kept::Project,
+    run::copy,
     session::{repository, skein},
 };
 
@@ -38,16 +39,9 @@ steps:
     instructions: 'echo ship >> done.txt'
 "#;
 
-/// A choice, then a step for each item, of which one fails unless there is a file `ok`.
-const ROUTED: &str = "---\nname: Routed\nid: routed\ndescription: Chooses, then does items.\nversion: 1.0.0\n\
-    inputs: { type: object }\noutputs: { type: object }\nstart: choose\ntimeout_ms: 600000\nsteps:\n  \
-    - { id: choose, kind: branch, branches: [{ when: \"1 == 2\", next: other }], default: every }\n  \
-    - { id: every, kind: map, over: \"[1, 2]\", body: [{ id: one, kind: tool, ref: check }], next: $end }\n  \
-    - { id: other, kind: tool, ref: check, next: $end }\n---\n";
-
 fn project() -> Project {
     let project = Project::new();
-    project.folder.write("flow.yaml", FLOW).write("routed.md", ROUTED);
+    project.folder.write("flow.yaml", FLOW);
     project
 }
 
@@ -128,6 +122,47 @@ fn a_fork_is_refused_where_there_is_none() {
     let error = project.json(&format!("fork {run} --from biuld"), 5);
     assert_eq!(error["error"]["hint"], "did you mean `build`?");
     assert_eq!(project.skein(&format!("fork {run}")).code, 2);
+}
+
+/// A composite is reused or done again as a whole, and a cursor goes on only from where it has been.
+#[test]
+fn a_fork_of_composites_and_routes() {
+    let swdl = Project { folder: copy("swdl") };
+    let chart = swdl.json("run chart.yaml", 0);
+    let run = chart["run_id"].as_str().unwrap();
+    let forked = swdl.json(&format!("fork {run} --from write"), 0);
+    assert_eq!(forked["outputs"], chart["outputs"]);
+    let reused = |result: &Value| -> Vec<String> {
+        let steps = result["steps"].as_array().unwrap().iter().filter(|step| step["reused"] == true);
+        steps.map(|step| step["path"].as_str().unwrap().to_owned()).collect()
+    };
+    let all: Vec<&str> =
+        chart["steps"].as_array().unwrap().iter().map(|step| step["path"].as_str().unwrap()).collect();
+    assert_eq!(reused(&forked), all.iter().copied().filter(|path| *path != "write").collect::<Vec<_>>());
+    let inside = all.iter().find(|path| path.contains('/')).expect("a harbour is sounded");
+    let said = swdl.ends(&format!("fork {run} --from {inside}"), 5);
+    assert!(said.contains(&format!("`skein fork {run} --from sound` does all of `sound` again")), "{said}");
+
+    let aip15 = Project { folder: copy("aip15") };
+    aip15.folder.write("shelves/mug", "5\n").write("shelves/pen", "2\n");
+    let order = aip15.json("run ship-order --param things=[\"mug\",\"pen\"] --param to=harbour", 0);
+    let run = order["run_id"].as_str().unwrap();
+    let steps = order["steps"].as_array().unwrap();
+    let never = steps.iter().find(|step| step["why"]["reason"] == "not_routed").expect("a branch chooses");
+    let said = aip15.ends(&format!("fork {run} --from {}", never["path"].as_str().unwrap()), 5);
+    assert!(said.contains("never came to"), "{said}");
+    let root = |step: &&Value| !step["path"].as_str().unwrap().contains('/') && step["status"] == "succeeded";
+    let last = steps.iter().filter(root).next_back().unwrap()["path"].as_str().unwrap();
+    let forked = aip15.json(&format!("fork {run} --from {last}"), 0);
+    assert_eq!(forked["outputs"], order["outputs"]);
+    assert!(!reused(&forked).is_empty() && !reused(&forked).contains(&last.to_owned()), "{forked}");
+    // What was undone is done again, and undone again.
+    let undone = aip15.json("run ship-order --param things=[\"mug\",\"pen\"] --param to=nowhere", 4);
+    let from =
+        undone["error"]["step"].as_str().expect("a step failed").split(['/', '[']).next().unwrap().to_owned();
+    let forked = aip15.json(&format!("fork {} --from {from}", undone["run_id"].as_str().unwrap()), 4);
+    assert_eq!(forked["status"], "undone");
+    assert_eq!(forked["undo"]["undone"], undone["undo"]["undone"]);
 }
 
 /// What was decided at a gate is taken over, with who decided, and is asked nobody again.
@@ -244,29 +279,27 @@ fn the_page_of_forks_shows_what_is_printed() {
     for part in parts.iter().filter_map(|part| part.strip_prefix("\n$ ")) {
         for command in part.split("\n$ ") {
             let mut lines = command.lines();
-            let named = |text: &str| {
-                ["FIRST", "SECOND", "THIRD"]
-                    .iter()
-                    .zip(&runs)
-                    .fold(text.to_owned(), |text, (name, run)| text.replace(name, run))
-            };
-            let line = named(lines.next().unwrap());
+            let line = named(lines.next().unwrap(), &runs);
             let printed = typed(&project, &line);
-            for shown in lines.filter(|line| !line.is_empty()) {
-                assert!(printed.contains(&named(shown)), "`{line}` does not print `{shown}`:\n{printed}");
-            }
             let all = project.json("runs", 0);
-            runs = all["runs"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .rev()
-                .map(|run| run["run_id"].as_str().unwrap().to_owned())
-                .collect();
+            let oldest = all["runs"].as_array().unwrap().iter().rev();
+            runs = oldest.map(|run| run["run_id"].as_str().unwrap().to_owned()).collect();
+            for shown in lines.filter(|line| !line.is_empty()) {
+                assert!(
+                    printed.contains(&named(shown, &runs)),
+                    "`{line}` does not print `{shown}`:\n{printed}"
+                );
+            }
             sessions += 1;
         }
     }
     assert!(sessions >= 5, "the page shows {sessions} commands");
+}
+
+/// A text of the page with the ids of the runs.
+fn named(text: &str, runs: &[String]) -> String {
+    let names = ["FIRST", "SECOND"].iter().zip(runs);
+    names.fold(text.to_owned(), |text, (name, run)| text.replace(name, run))
 }
 
 /// What a command prints, and its exit status where it is not 0.
