@@ -76,6 +76,8 @@ fn a_fork_does_a_step_and_what_comes_after_it() {
     }
     let forked = result["run_id"].as_str().unwrap();
     assert_eq!(project.ends(&format!("logs {forked} build"), 0), "a plan\n", "it was given the artifact");
+    let said = project.ends(&format!("logs {forked} plan"), 5);
+    assert!(said.contains(&format!("`skein logs {run} plan` shows")), "{said}");
     let listed = project.json("runs", 0);
     assert_eq!(listed["runs"][0]["forked_from"]["run"], json!(run));
     assert!(project.ends("runs", 0).contains(&format!("forked from {run}")));
