@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use skein_core::{
     engine::{
         Action, AttemptEnd, AttemptId, Batch, Cost, Driver, Input, JournalError, Publication, Refusal,

@@ -19,6 +19,7 @@ mod journal;
 mod limit;
 mod past;
 mod refusal;
+mod reused;
 mod scope_env;
 mod size;
 mod stall;
@@ -32,8 +33,7 @@ pub use command::{Assignment, Commands};
 pub use decide::decide;
 pub use driver::{Action, Driver, Token};
 pub use event::{
-    Error, Event, Given, Halt, InstanceEnd, InstanceReused, Mode, Onward, Outcome, Part, Reused, Route, Skip,
-    StepReused, Stop, UndoTarget, Walk,
+    Error, Event, Given, Halt, InstanceEnd, Mode, Onward, Outcome, Part, Route, Skip, Stop, UndoTarget, Walk,
 };
 pub use fork::{Again, Fork, NoFork};
 pub use hook::{Hooked, hook};
@@ -43,6 +43,7 @@ pub use input::{
 pub use journal::{Batch, JournalError, Record, VERSION};
 pub use past::Past;
 pub use refusal::Refusal;
+pub use reused::{InstanceReused, Reused, StepReused};
 pub use scope_env::utc;
 pub use state::{
     Cancel, Completion, Deadline, Instance, InstancePhase, More, OpeningKind, OpeningState, RunEnd, RunPhase,

@@ -236,9 +236,6 @@ pub fn run(view: &RunView) -> String {
     if view.degraded {
         line.push_str(", degraded");
     }
-    if view.reused {
-        line.push_str(", reused");
-    }
     if !view.outputs.is_null() {
         line.push_str(&format!(", gives {}", view.outputs));
     }
