@@ -117,7 +117,7 @@ fn driven(plan: &Plan) -> (Duration, u64, usize) {
 
 fn start() -> Input {
     let run = RunId::new("bench").expect("a name");
-    Input::Start(Box::new(Start { run, retry_of: None, attempt: 1, context: Value::Null }))
+    Input::Start(Box::new(Start::new(run)))
 }
 
 fn success(output: &Arc<Value>) -> Report {

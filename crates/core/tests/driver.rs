@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use skein_core::{
     engine::{
         Action, AttemptEnd, AttemptId, Batch, Cost, Driver, Input, JournalError, Publication, Refusal,
@@ -29,7 +29,7 @@ fn say(driver: &mut Driver, token: u64, input: Input) {
 
 fn start() -> Input {
     let run = RunId::new("r").unwrap();
-    Input::Start(Box::new(Start { run, retry_of: None, attempt: 1, context: Value::Null }))
+    Input::Start(Box::new(Start::new(run)))
 }
 
 fn success(attempt: AttemptId) -> Input {

@@ -36,7 +36,7 @@ fn tell(plan: &Plan, state: &mut RunState, input: Input) -> Result<Vec<Event>, R
 
 fn start() -> Input {
     let run = RunId::new("r").unwrap();
-    Input::Start(Box::new(Start { run, retry_of: None, attempt: 1, context: Value::Null }))
+    Input::Start(Box::new(Start::new(run)))
 }
 
 fn first_end(events: &[Event]) -> Option<(Outcome, Option<String>)> {

@@ -33,6 +33,8 @@ mod concurrency;
 mod conditions;
 #[path = "scripts/dependencies.rs"]
 mod dependencies;
+#[path = "scripts/forks.rs"]
+mod forks;
 #[path = "scripts/gates.rs"]
 mod gates;
 #[path = "scripts/holds.rs"]

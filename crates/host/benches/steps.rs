@@ -81,8 +81,8 @@ fn time(plan: &Plan, runs: usize) -> Duration {
     let host = Host::new(store, Box::new(Nobody), Capacity { workers: 10_000 }, watcher);
     let begin = |n: usize| {
         let run = RunId::new(format!("r{n}")).expect("a name");
-        let start = Start { run, retry_of: None, attempt: 1, context: Value::Null };
-        Begin { plan: plan.clone(), start, about: Value::Null }
+        let start = Start::new(run);
+        Begin::new(plan.clone(), start, Value::Null)
     };
     let began = Instant::now();
     host.begin((0..runs).map(begin).collect()).expect("the runs begin");

@@ -13,6 +13,7 @@ mod env;
 mod halts;
 mod inside;
 mod openings;
+mod reuse;
 mod run;
 mod undo;
 
@@ -71,6 +72,8 @@ pub struct Acceptor {
     spent: Cost,
     publish: BTreeSet<Publication>,
     cancel_asked: bool,
+    /// Nothing has happened yet that was not taken over from another run.
+    reuses: bool,
     status: Option<RunStatus>,
     events: u64,
 }
@@ -90,6 +93,7 @@ impl Acceptor {
             spent: Cost::default(),
             publish: BTreeSet::new(),
             cancel_asked: false,
+            reuses: false,
             status: None,
             events: 0,
         }
@@ -99,7 +103,13 @@ impl Acceptor {
     pub fn accept(&mut self, at: Time, event: &Event) -> Result<(), String> {
         self.now = at;
         self.events += 1;
-        self.timely(event).and_then(|()| self.one(event)).map_err(|why| {
+        let taken = self.timely(event).and_then(|()| self.one(event));
+        self.reuses = match event {
+            Event::RunStarted { start, .. } => start.forked_from.is_some(),
+            Event::InstanceReused(_) | Event::StepReused(_) => self.reuses,
+            _ => false,
+        };
+        taken.map_err(|why| {
             let shown = serde_json::to_string(event).unwrap_or_default();
             format!("event {}: {why}: {shown}", self.events)
         })
@@ -177,6 +187,8 @@ impl Acceptor {
             Event::StepEnded { at, outcome, output, error, effect, route, .. } => {
                 self.step_ended(*at, *outcome, output, error.as_ref(), *effect, *route)
             }
+            Event::InstanceReused(reused) => self.instance_reused(reused),
+            Event::StepReused(reused) => self.step_reused(reused),
             Event::CancelAsked { .. } => {
                 self.cancel_asked = true;
                 Ok(())

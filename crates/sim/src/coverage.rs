@@ -46,6 +46,8 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::SignalKept { .. } => "signal_kept",
         Event::SignalTaken { .. } => "signal_taken",
         Event::StepEnded { .. } => "step_ended",
+        Event::InstanceReused(_) => "instance_reused",
+        Event::StepReused(_) => "step_reused",
         Event::CancelAsked { .. } => "cancel_asked",
         Event::UndoBegan { .. } => "undo_began",
         Event::StepUndone { .. } => "step_undone",
@@ -58,7 +60,7 @@ pub fn event_name(event: &Event) -> &'static str {
     }
 }
 
-const EVENTS: [&str; 29] = [
+const EVENTS: [&str; 31] = [
     "run_started",
     "instance_started",
     "instance_halted",
@@ -79,6 +81,8 @@ const EVENTS: [&str; 29] = [
     "signal_kept",
     "signal_taken",
     "step_ended",
+    "instance_reused",
+    "step_reused",
     "cancel_asked",
     "undo_began",
     "step_undone",
@@ -220,7 +224,16 @@ impl Coverage {
         ];
         expected.extend(over.iter().map(|status| format!("step {status}")));
         expected.extend(
-            ["three deep", "reference agreed", "trace accepted", "waits for ever"].map(str::to_owned),
+            [
+                "three deep",
+                "reference agreed",
+                "trace accepted",
+                "waits for ever",
+                "fork agreed",
+                "fork of a fork",
+                "fork refused",
+            ]
+            .map(str::to_owned),
         );
         let mut missing: Vec<String> =
             expected.into_iter().filter(|point| !self.sometimes.contains_key(point)).collect();

@@ -172,10 +172,15 @@ impl Invariants {
     }
 
     pub fn after(&mut self, state: &RunState, _at: Time, event: &Event) -> Result<(), String> {
-        if let Event::StepEnded { at, outcome: Outcome::Succeeded, .. } = event {
+        let completed = match event {
+            Event::StepEnded { at, outcome: Outcome::Succeeded, .. } => Some(*at),
+            Event::StepReused(reused) if reused.outcome == Outcome::Succeeded => Some(reused.at),
+            _ => None,
+        };
+        if let Some(at) = completed {
             let entry = self.plan.definition.scope(state.instance(at.0).scope);
             if entry.step(at.1).undo.is_some() {
-                self.completed.push(UndoTarget { at: *at, visit: state.step(*at).visit });
+                self.completed.push(UndoTarget { at, visit: state.step(at).visit });
             }
         }
         self.limits(state, event)

@@ -7,6 +7,7 @@ pub mod acceptor;
 pub mod compare;
 pub mod coverage;
 pub mod faults;
+mod forks;
 pub mod generate;
 pub mod invariants;
 #[cfg(test)]

@@ -20,9 +20,9 @@ fn nobody() -> Actor {
     Actor { name: "mallory".into(), roles: vec!["none".into()] }
 }
 
-fn start() -> Input {
-    let run = RunId::new("again").expect("it is a name");
-    Input::Start(Box::new(Start { run, retry_of: None, attempt: 1, context: json!(null) }))
+fn start(state: &RunState) -> Input {
+    let start = Box::new(Start::new(RunId::new("again").expect("it is a name")));
+    if rng_percent(state, 50) { Input::Start(start) } else { Input::Fork { start, reused: Vec::new() } }
 }
 
 fn attempt(at: StepAt, visit: u32, iteration: u32, role: Role, attempt: u32) -> AttemptId {
@@ -96,7 +96,7 @@ pub fn anything(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Input> {
     if state.phase == RunPhase::Quarantined {
         let broken = Input::Break { message: "again".into() };
         return Some(if rng.percent(50) {
-            start()
+            start(state)
         } else if rng.percent(30) {
             broken
         } else {
@@ -114,7 +114,7 @@ pub fn anything(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Input> {
     let more = state.more(at);
     let live = more.and_then(|more| more.live);
     Some(match rng.below(16) {
-        0 => start(),
+        0 => start(state),
         1 => Input::Recover,
         2 => Input::Capacity,
         3..6 => finished(rng, state, at, live),

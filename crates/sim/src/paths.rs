@@ -80,6 +80,8 @@ impl Paths {
     pub fn observe(&mut self, event: &Event) {
         match event {
             Event::InstanceStarted { parent, part, .. } => self.begin(*parent, *part),
+            Event::InstanceReused(reused) => self.begin(reused.parent, reused.part),
+            Event::StepReused(reused) => *self.ended.entry(reused.at).or_default() += 1,
             Event::StepEnded { at, .. } => *self.ended.entry(*at).or_default() += 1,
             Event::Opened { at, opening, .. } | Event::StepHeld { at, opening, .. } => {
                 let visit = self.visit(*at);

@@ -7,6 +7,7 @@ use skein_core::plan::{Plan, check};
 use crate::{
     compare,
     faults::{Fault, Faults},
+    forks,
     generate::{self, Size},
     outcome::Luck,
     rng::Rng,
@@ -25,7 +26,7 @@ pub fn setup(seed: u64) -> Setup {
         faults = Faults::chosen(seed).with(&[(Fault::HoldByHost, 150), (Fault::Nonsense, 150)]);
     }
     let workers = if calm { 1_000 } else { *rng.pick(&[1, 2, 3, 1_000]) };
-    Setup { seed, plan, luck, faults, workers }
+    Setup { seed, plan, luck, faults, workers, fork: None }
 }
 
 /// How many runs, each in a world of its own, are made of one plan: checking a workflow takes longer than running it.
@@ -66,7 +67,7 @@ pub fn run(seed: u64) -> Finished {
             Some(Err(violation)) => finished.violation = Some(violation),
         }
     }
-    finished
+    forks::follow(seed, luck, calm, finished)
 }
 
 /// Faults that are tried at every place where they can strike.
@@ -92,7 +93,8 @@ pub fn everywhere(number: u64) -> Everywhere {
         for n in 1.. {
             let (seed, luck) = (number, Luck::Usual);
             let faults = Faults::nth(fault, n);
-            let finished = world::run(Setup { seed, plan: plan.clone(), luck, faults, workers: 1_000 });
+            let finished =
+                world::run(Setup { seed, plan: plan.clone(), luck, faults, workers: 1_000, fork: None });
             total.runs += 1;
             total.events += finished.events;
             if let Some(violation) = finished.violation {

@@ -38,6 +38,8 @@ pub struct Setup {
     pub faults: Faults,
     /// How many workers there are.
     pub workers: u32,
+    /// What begins the run, if it is a fork.
+    pub fork: Option<Input>,
 }
 
 /// How a run went.
@@ -108,7 +110,7 @@ pub struct World {
 
 /// Runs one world to its end.
 pub fn run(setup: Setup) -> Finished {
-    let Setup { seed, plan, luck, faults, workers } = setup;
+    let Setup { seed, plan, luck, faults, workers, fork } = setup;
     let mut world = World {
         seed,
         luck,
@@ -134,20 +136,25 @@ pub fn run(setup: Setup) -> Finished {
         moves: Vec::new(),
         violation: None,
     };
-    world.live();
+    let start = fork.unwrap_or_else(|| world.start());
+    world.live(start);
     world.finish()
 }
 
 impl World {
-    fn live(&mut self) {
-        self.misbehave_before();
-        let start = Start {
+    fn start(&self) -> Input {
+        Input::Start(Box::new(Start {
             run: RunId::new(format!("run-{}", self.seed)).expect("a number is a name"),
             retry_of: None,
             attempt: 1 + u32::try_from(self.seed % 3).unwrap_or(0),
             context: serde_json::json!({"n": 1}),
-        };
-        self.say(Input::Start(Box::new(start)), true);
+            forked_from: None,
+        }))
+    }
+
+    fn live(&mut self, start: Input) {
+        self.misbehave_before();
+        self.say(start, true);
         self.strays();
         for _ in 0..MOST {
             if self.violation.is_some() {

@@ -2,7 +2,7 @@
 //! shown. No log is held in memory.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
@@ -56,12 +56,22 @@ pub struct Logs<'a> {
     pub all: Vec<Log>,
     /// How often each step was tried.
     pub steps: BTreeMap<String, u32>,
+    /// Steps whose results another run came to.
+    pub reused: BTreeSet<String>,
 }
 
 impl<'a> Logs<'a> {
     pub fn new(plan: &Plan, kept: PathBuf, meant: Meant<'a>) -> Logs<'a> {
         let names = Names::new(plan.definition.clone());
-        Logs { meant, kept, names, events: 0, all: Vec::new(), steps: BTreeMap::new() }
+        Logs {
+            meant,
+            kept,
+            names,
+            events: 0,
+            all: Vec::new(),
+            steps: BTreeMap::new(),
+            reused: BTreeSet::new(),
+        }
     }
 
     /// Reads on in the journal.
@@ -77,13 +87,13 @@ impl<'a> Logs<'a> {
 
     fn take(&mut self, record: &Record) {
         match &record.event {
-            Event::InstanceStarted { parent, part, .. } => self.names.begin(*parent, *part),
             Event::AttemptStarted { attempt, .. } => self.begin(*attempt, record.at),
             Event::AttemptEnded { attempt, .. } => {
                 let log = self.all.iter_mut().rfind(|log| log.attempt == *attempt);
                 log.into_iter().for_each(|log| log.ended = Some(record.at));
             }
-            _ => {}
+            Event::StepReused(reused) => drop(self.reused.insert(self.names.step(reused.at))),
+            event => drop(self.names.feed(event)),
         }
     }
 

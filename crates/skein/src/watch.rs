@@ -346,7 +346,7 @@ pub fn exit(state: &RunState, over: &Over, stopped: bool, output: Output) -> Exi
 }
 
 /// The end of an attempt's log, safe to show.
-fn tail(kept: &Path, attempt: AttemptId) -> Option<String> {
+pub fn tail(kept: &Path, attempt: AttemptId) -> Option<String> {
     let mut file = std::fs::File::open(RunDir::log_below(kept, attempt)).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;

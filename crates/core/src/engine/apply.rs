@@ -37,6 +37,8 @@ impl Fold<'_> {
             }
             Event::InstanceHalted { instance, why, undo } => self.instance_halted(*instance, why, *undo),
             Event::InstanceEnded { instance, end } => self.instance_ended(*instance, end),
+            Event::InstanceReused(reused) => self.instance_reused(reused),
+            Event::StepReused(reused) => self.step_reused(reused),
             Event::StepReady { at } => {
                 self.arrive(*at);
                 self.make_ready(*at);

@@ -70,13 +70,14 @@ impl<'a> Decision<'a> {
         }
         match (self.state.phase, input) {
             (RunPhase::New, Input::Start(start)) => self.start_run(start),
+            (RunPhase::New, Input::Fork { start, reused }) => self.fork_run(start, reused),
             (RunPhase::New, Input::Break { .. }) => {}
             (RunPhase::New, _) => return Err(Refusal::NotStarted),
-            (_, Input::Start(_)) => return Err(Refusal::AlreadyStarted),
+            (_, Input::Start(_) | Input::Fork { .. }) => return Err(Refusal::AlreadyStarted),
             _ => {}
         }
         match input {
-            Input::Start(_) | Input::Capacity => {}
+            Input::Start(_) | Input::Fork { .. } | Input::Capacity => {}
             Input::Recover => self.recover(),
             Input::Finished { attempt, report } => self.finished(*attempt, report)?,
             Input::Decide { opening, decision, by, reason } => {

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AttemptEnd, AttemptId, Cost, Decision, InstanceIx, Opening, Publication, Start, StepAt};
+use super::{
+    AttemptEnd, AttemptId, Cost, Decision, InstanceIx, InstanceReused, Opening, Publication, Start, StepAt,
+    StepReused,
+};
 use crate::{
     ids::SignalName,
     ir::{Approver, Effect, ErrorClass, HoldReason, RunStatus},
@@ -53,6 +56,8 @@ pub enum Event {
         instance: InstanceIx,
         end: InstanceEnd,
     },
+    /// A part of a composite that another run came to the end of, and this one does not begin again.
+    InstanceReused(Box<InstanceReused>),
     /// All that it waits for is there, and it is to be done.
     StepReady {
         at: StepAt,
@@ -168,6 +173,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         route: Option<Route>,
     },
+    /// How a step ended in another run, as if it had in this one.
+    StepReused(Box<StepReused>),
     CancelAsked {
         by: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,7 +227,7 @@ pub enum Event {
     },
 }
 
-fn is_null(value: &Arc<Value>) -> bool {
+pub(super) fn is_null(value: &Arc<Value>) -> bool {
     value.is_null()
 }
 

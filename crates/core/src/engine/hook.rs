@@ -65,8 +65,7 @@ mod tests {
         workflow.hooks = actions.into_iter().map(|action| Hook { when: HookWhen::Start, action }).collect();
         let definition = check(Arc::new(workflow), &()).definition.unwrap();
         let mut driver = Driver::new(definition.bind(json!({"who": "a b"})).unwrap());
-        let start =
-            Start { run: RunId::new("r1").unwrap(), retry_of: None, attempt: 1, context: Value::Null };
+        let start = Start::new(RunId::new("r1").unwrap());
         let input = Input::Start(Box::new(start));
         driver.push(Token(1), Stimulus { at: Time(0), grant: 0, input });
         driver.poll_append().unwrap();

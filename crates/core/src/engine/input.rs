@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AttemptId, Opening, StepAt};
+use super::{AttemptId, Opening, Reused, StepAt};
 use crate::{
     ids::{RunId, SignalName},
     ir::{ErrorClass, HoldReason},
@@ -26,6 +26,8 @@ pub struct Stimulus {
 pub enum Input {
     /// The run begins.
     Start(Box<Start>),
+    /// The run begins with results of another.
+    Fork { start: Box<Start>, reused: Vec<Reused> },
     /// The host died and is back; nothing that was in flight is.
     Recover,
     /// Only the grant.
@@ -88,6 +90,25 @@ pub struct Start {
     /// What expressions read as `context`.
     #[serde(default)]
     pub context: Value,
+    /// The run whose results this one begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
+}
+
+/// Where a fork comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForkedFrom {
+    pub run: RunId,
+    /// The first step that is done again, by its id.
+    pub step: String,
+}
+
+impl Start {
+    /// The first try at a run that comes from no other.
+    pub fn new(run: RunId) -> Start {
+        Start { run, retry_of: None, attempt: 1, context: Value::Null, forked_from: None }
+    }
 }
 
 /// How an attempt ended and what it used up.

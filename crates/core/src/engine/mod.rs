@@ -12,11 +12,14 @@ mod decide;
 mod driver;
 mod event;
 mod fold;
+mod fork;
 mod hook;
 mod input;
 mod journal;
 mod limit;
+mod past;
 mod refusal;
+mod reused;
 mod scope_env;
 mod size;
 mod stall;
@@ -32,10 +35,15 @@ pub use driver::{Action, Driver, Token};
 pub use event::{
     Error, Event, Given, Halt, InstanceEnd, Mode, Onward, Outcome, Part, Route, Skip, Stop, UndoTarget, Walk,
 };
+pub use fork::{Again, Fork, NoFork};
 pub use hook::{Hooked, hook};
-pub use input::{Actor, AttemptEnd, Cost, Decision, Finding, Input, Publication, Report, Start, Stimulus};
+pub use input::{
+    Actor, AttemptEnd, Cost, Decision, Finding, ForkedFrom, Input, Publication, Report, Start, Stimulus,
+};
 pub use journal::{Batch, JournalError, Record, VERSION};
+pub use past::Past;
 pub use refusal::Refusal;
+pub use reused::{InstanceReused, Reused, StepReused};
 pub use scope_env::utc;
 pub use state::{
     Cancel, Completion, Deadline, Instance, InstancePhase, More, OpeningKind, OpeningState, RunEnd, RunPhase,

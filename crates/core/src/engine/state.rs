@@ -219,6 +219,8 @@ pub struct More {
     pub summary: Option<String>,
     pub cost: Cost,
     pub total_attempts: u32,
+    /// Whether this visit was taken over from another run.
+    pub reused: bool,
     pub ready: Option<Time>,
     pub started: Option<Time>,
     pub ended: Option<Time>,
@@ -256,6 +258,7 @@ impl Default for More {
             summary: None,
             cost: Cost::default(),
             total_attempts: 0,
+            reused: false,
             ready: None,
             started: None,
             ended: None,

@@ -240,6 +240,7 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
     Start,
+    Fork,
     Recover,
     Capacity,
     Finished,
@@ -254,8 +255,9 @@ pub enum Asked {
 }
 
 impl Asked {
-    pub const ALL: [Asked; 12] = [
+    pub const ALL: [Asked; 13] = [
         Asked::Start,
+        Asked::Fork,
         Asked::Recover,
         Asked::Capacity,
         Asked::Finished,
@@ -272,6 +274,7 @@ impl Asked {
     pub fn of(input: &Input) -> Asked {
         match input {
             Input::Start(_) => Asked::Start,
+            Input::Fork { .. } => Asked::Fork,
             Input::Recover => Asked::Recover,
             Input::Capacity => Asked::Capacity,
             Input::Finished { .. } => Asked::Finished,
@@ -294,9 +297,9 @@ pub fn run_arrow(phase: RunPhase, asked: Asked) -> Arrow {
     match (phase, asked) {
         (RunPhase::Quarantined, _) => Refused,
         (_, Asked::Break) => To(&[]),
-        (RunPhase::New, Asked::Start) => To(&[]),
+        (RunPhase::New, Asked::Start | Asked::Fork) => To(&[]),
         (RunPhase::New, _) => Refused,
-        (_, Asked::Start) => Refused,
+        (_, Asked::Start | Asked::Fork) => Refused,
         (_, Asked::Recover | Asked::Capacity | Asked::Wake) => To(&[]),
         (RunPhase::Going, Asked::RetryUndo) => Refused,
         (RunPhase::Going, _) => To(&[]),

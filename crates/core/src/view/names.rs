@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::{
-    engine::{InstanceIx, Part, RunState, StepAt},
+    engine::{Event, InstanceIx, Part, RunState, StepAt},
     ir::Kind,
     plan::{Definition, ScopeIx},
 };
@@ -37,8 +37,19 @@ impl Names {
         names
     }
 
+    /// Takes note of an event. Whether an instance came to be with it.
+    pub fn feed(&mut self, event: &Event) -> bool {
+        let (parent, part) = match event {
+            Event::InstanceStarted { parent, part, .. } => (*parent, *part),
+            Event::InstanceReused(reused) => (reused.parent, reused.part),
+            _ => return false,
+        };
+        self.begin(parent, part);
+        true
+    }
+
     /// The next instance has begun.
-    pub fn begin(&mut self, parent: StepAt, part: Part) {
+    fn begin(&mut self, parent: StepAt, part: Part) {
         let which = if let Part::Lane(lane) = part { lane } else { 0 };
         let (scope, around) = &self.instances[parent.0.0 as usize];
         let entry = self.definition.scope(*scope);

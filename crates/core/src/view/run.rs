@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{CostView, ErrorView, Names, OpeningView, StepView, UndoView, openings, step, undo};
 use crate::{
-    engine::{InstanceIx, RunState, StepAt, utc},
+    engine::{ForkedFrom, InstanceIx, RunState, StepAt, utc},
     ir::RunStatus,
     plan::Plan,
 };
@@ -32,6 +32,9 @@ pub struct RunView {
     /// The run that this one retries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<String>,
+    /// The run whose results this one began with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
     /// Which try at the whole this is, counted from 1.
     pub attempt: u32,
     /// When the run that retries this one is due.
@@ -101,6 +104,7 @@ pub fn run_with(plan: &Plan, state: &RunState, options: RunOptions) -> RunView {
         error: end.and_then(|end| end.error.as_ref()).map(|error| ErrorView::of(error, &names)),
         cost: state.spent.into(),
         retry_of: start.and_then(|start| start.retry_of.as_ref()).map(ToString::to_string),
+        forked_from: start.and_then(|start| start.forked_from.clone()),
         attempt: start.map_or(1, |start| start.attempt),
         retry_at: end.and_then(|end| end.retry).map(utc),
         cancel: state.cancel.as_ref().map(|cancel| CancelView {

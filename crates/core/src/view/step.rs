@@ -21,6 +21,9 @@ pub struct StepView {
     /// Whether it belongs to an earlier try at what is around it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub superseded: bool,
+    /// Whether its result is that of another run, which this one was forked from.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reused: bool,
     pub kind: &'static str,
     pub status: StepStatus,
     pub native_status: String,
@@ -87,6 +90,7 @@ pub(super) fn view(plan: &Plan, state: &RunState, names: &Names, at: StepAt, sup
         name: step.name.clone(),
         at,
         superseded,
+        reused: more.reused,
         kind: words::kind(step.kind.name()),
         status,
         native_status: words.step(status, own_failure).to_owned(),

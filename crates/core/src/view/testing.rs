@@ -106,7 +106,7 @@ impl Trial {
 
     pub fn start(self) -> Trial {
         let run = RunId::new("r1").unwrap();
-        let start = Start { run, retry_of: None, attempt: 1, context: Value::Null };
+        let start = Start::new(run);
         self.say(Input::Start(Box::new(start)))
     }
 

@@ -43,9 +43,8 @@ impl Timeline {
         let seq = self.seq;
         self.seq += 1;
         match &record.event {
-            Event::InstanceStarted { parent, part, .. } => self.names.begin(*parent, *part),
             Event::StepHeld { at, .. } | Event::Opened { at, .. } => self.openings.push(*at),
-            _ => {}
+            event => drop(self.names.feed(event)),
         }
         let (path, text, level) = self.line(&record.event)?;
         Some(Entry { at: utc(record.at), seq, path, text, level })
@@ -80,9 +79,12 @@ impl Timeline {
 
     fn of_run(&self, event: &Event) -> Option<Line> {
         let (text, level) = match event {
-            Event::RunStarted { start, .. } => match &start.retry_of {
-                Some(run) => (format!("run started, try {} of {run}", start.attempt), Level::Info),
-                None => ("run started".to_owned(), Level::Info),
+            Event::RunStarted { start, .. } => match (&start.retry_of, &start.forked_from) {
+                (Some(run), _) => (format!("run started, try {} of {run}", start.attempt), Level::Info),
+                (None, Some(from)) => {
+                    (format!("run started, forked from {} at {}", from.run, from.step), Level::Info)
+                }
+                (None, None) => ("run started".to_owned(), Level::Info),
             },
             Event::CancelAsked { by, reason } => {
                 (format!("cancelled by {by}{}", after(reason.as_deref())), Level::Warning)
@@ -253,6 +255,11 @@ impl Timeline {
                 let message = error.as_ref().map(|error| error.message.as_str());
                 let text = format!("{}{}", outcome_word(*outcome, effect.as_skipped), after(message));
                 (at, text, outcome_level(*outcome))
+            }
+            Event::StepReused(reused) => {
+                let by = reused.decided_by.as_ref().map_or(String::new(), |by| format!(", decided by {by}"));
+                let word = outcome_word(reused.outcome, reused.effect.as_skipped);
+                (&reused.at, format!("reused: {word}{by}"), Level::Info)
             }
             _ => return None,
         };

@@ -277,6 +277,9 @@ pub fn step(view: &StepView) -> String {
     if view.total_attempts != view.attempts {
         line.push_str(&format!(", {} in all", view.total_attempts));
     }
+    if view.reused {
+        line.push_str(", reused");
+    }
     if !view.outputs.is_null() {
         line.push_str(&format!(", gives {}", view.outputs));
     }

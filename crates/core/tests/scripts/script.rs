@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        Actor, AttemptEnd, AttemptId, Cost, Decision, Driver, Finding, Input, Opening, Publication, Record,
-        Report, RunState, Start, StepAt, Stimulus, Token, apply, decide, wanted,
+        Actor, AttemptEnd, AttemptId, Batch, Cost, Decision, Driver, Finding, ForkedFrom, Input, Opening,
+        Past, Publication, Record, Report, RunState, Start, StepAt, Stimulus, Token, apply, decide, wanted,
     },
     ids::{RunId, SignalName},
     ir::{ErrorClass, HoldReason, Workflow},
-    plan::{Plan, check},
+    plan::{Hash, Plan, check},
     time::{Millis, Time},
     view::{Names, Timeline, run},
 };
@@ -144,8 +144,34 @@ impl Script {
         let parameters = std::mem::take(&mut self.parameters);
         self.plan = self.plan.definition.bind(parameters).unwrap();
         let retry_of = retry_of.map(|run| RunId::new(run).unwrap());
-        let start = Start { run: RunId::new("r1").unwrap(), retry_of, attempt, context: Value::Null };
+        let start = Start { retry_of, attempt, ..Start::new(RunId::new("r1").unwrap()) };
         self.say("start", Input::Start(Box::new(start)))
+    }
+
+    /// A new run that begins with what this one came to before a step.
+    pub fn fork(mut self, from: &str) -> Script {
+        let mut past = Past::new(self.plan.clone());
+        past.read(&Batch::new(0, Hash::ZERO, self.records.clone())).unwrap();
+        writeln!(self.text, "\n{}: a fork from {from}", print::time(self.now)).unwrap();
+        let fork = match past.fork(from) {
+            Ok(fork) => fork,
+            Err(why) => {
+                writeln!(self.text, "  there is none: {why}").unwrap();
+                return self;
+            }
+        };
+        writeln!(self.text, "  reuses {:?}, again {:?}", fork.steps, fork.again).unwrap();
+        for (before, now) in &fork.attempts {
+            writeln!(self.text, "  the artifacts of {before} are those of {now}").unwrap();
+        }
+        self.records.clear();
+        (self.state, self.replayed) = (RunState::new(), RunState::new());
+        self.timeline = Timeline::new(&self.plan);
+        self.shown.clear();
+        let (step, run) = (from.to_owned(), RunId::new("r1").unwrap());
+        let start =
+            Start { forked_from: Some(ForkedFrom { run, step }), ..Start::new(RunId::new("r2").unwrap()) };
+        self.say("it starts", Input::Fork { start: Box::new(start), reused: fork.reused })
     }
 
     fn at(&self, path: &str) -> StepAt {
@@ -311,7 +337,7 @@ impl Script {
 
     /// The journal of this run is one that a driver takes.
     fn through_the_driver(&self) {
-        let batch = skein_core::engine::Batch::new(0, skein_core::plan::Hash::ZERO, self.records.clone());
+        let batch = Batch::new(0, Hash::ZERO, self.records.clone());
         let mut driver = Driver::replay(self.plan.clone(), [&batch]).unwrap();
         assert_eq!(driver.state(), &self.state);
         driver.push(Token(0), Stimulus { at: self.now, grant: 0, input: Input::Capacity });

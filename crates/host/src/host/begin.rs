@@ -36,11 +36,16 @@ impl Loop {
     }
 
     fn begin_one(&mut self, begin: Begin, frozen: &mut BTreeMap<Hash, Arc<[u8]>>) -> (Owned, NewRun) {
-        let Begin { plan, start, about } = begin;
+        let Begin { plan, start, about, reused, settles } = begin;
         let (run, definition) = (start.run.clone(), Arc::clone(&plan.definition));
         let unborn = Claim { run: run.clone(), epoch: 0 };
         let mut owned = Owned::new(unborn, Driver::new(plan), Ledger::new(), Arc::new(about.clone()));
-        owned.queue(Input::Start(Box::new(start)), None);
+        let start = Box::new(start);
+        let input = match start.forked_from {
+            Some(_) => Input::Fork { start, reused },
+            None => Input::Start(start),
+        };
+        owned.queue(input, None);
         let append = owned.decide(self.clock.now(), self.grant());
         self.busy += append.as_ref().map_or(0, |append| owned.take_workers(&append.batch));
         let head = append.as_ref().and_then(|append| append.head.clone());
@@ -54,6 +59,7 @@ impl Loop {
             head: head.unwrap_or_else(|| owned.head()),
             open: append.as_ref().and_then(|append| append.open.clone()).unwrap_or_default(),
             first: append.map(|append| append.batch),
+            settles,
         };
         (owned, new)
     }

@@ -5,7 +5,9 @@
 //! work is done ([`Hands`]) and how runs are kept ([`Store`]). Read `turn` next, then `owned`.
 
 mod begin;
+mod dead;
 mod end;
+mod fork;
 mod letter;
 mod owned;
 mod retry;
@@ -21,7 +23,7 @@ use std::{
 };
 
 use skein_core::{
-    engine::{AttemptId, Batch, Input, Publication, Refusal, Report, Start},
+    engine::{AttemptId, Batch, Input, Publication, Refusal, Report, Reused, Start},
     ids::RunId,
     plan::Plan,
 };
@@ -29,10 +31,11 @@ use skein_core::{
 use crate::{
     clock::Clock,
     hands::{Hands, Running},
-    store::{AppendError, ClaimError, Notice, Store, StoreError},
+    store::{AppendError, ClaimError, DeadId, Notice, Settled, Store, StoreError},
 };
 
 pub use begin::plan_of;
+pub use fork::{ForkError, fork};
 pub use letter::Answer;
 
 /// A run that this process owns, for as long as it does.
@@ -85,6 +88,17 @@ pub struct Begin {
     pub start: Start,
     /// What those who work for it need to know.
     pub about: serde_json::Value,
+    /// What it takes over from the run that it was forked from.
+    pub reused: Vec<Reused>,
+    /// The dead letters that it does again, and who wants that.
+    pub settles: Vec<(DeadId, Settled)>,
+}
+
+impl Begin {
+    /// A run that comes from no other.
+    pub fn new(plan: Plan, start: Start, about: serde_json::Value) -> Begin {
+        Begin { plan, start, about, reused: Vec::new(), settles: Vec::new() }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -16,7 +16,7 @@ use skein_core::{
     view::Names,
 };
 
-use super::Answer;
+use super::{Answer, dead};
 use crate::{
     hands::Running,
     store::{Append, Claim, Head, LetterId, OpenRow},
@@ -134,16 +134,19 @@ impl Owned {
             self.driver.push(token, Stimulus { at: now, grant, input });
         }
         let batch = self.driver.poll_append()?;
-        for record in &batch.records {
+        let (mut dead, mut retried) = (Vec::new(), None);
+        for (number, record) in (batch.seq..).zip(&batch.records) {
             self.ledger.feed(record);
-            if let Event::InstanceStarted { parent, part, .. } = &record.event {
-                self.names.begin(*parent, *part);
-            }
+            self.names.feed(&record.event);
+            dead.extend(dead::of(self.running(), number, record));
+            retried = dead::retried(record).or(retried);
         }
         let append = Append {
             claim: self.claim.clone(),
             head: self.new_head(),
             open: self.new_open(&batch),
+            dead,
+            retried,
             answers: self.answers(),
             urgent: self.is_ending(),
             last: self.driver.state().phase == RunPhase::Closed,
@@ -255,5 +258,6 @@ fn head(plan: &Plan, state: &RunState) -> Head {
         started_at: state.instances.first().map(|root| root.started),
         finished_at: state.end.as_ref().map(|end| end.at),
         closed: state.phase == RunPhase::Closed,
+        forked_from: state.start.as_ref().and_then(|start| start.forked_from.clone()),
     }
 }

@@ -116,8 +116,10 @@ fn next(owned: &Owned) -> Result<Begin, String> {
         retry_of: Some(start.run.clone()),
         attempt: start.attempt.saturating_add(1),
         context: start.context.clone(),
+        // All of it is tried again, whatever it began with.
+        forked_from: None,
     };
-    Ok(Begin { plan, start, about: (*owned.about).clone() })
+    Ok(Begin::new(plan, start, (*owned.about).clone()))
 }
 
 /// The first run's name and which try it is.

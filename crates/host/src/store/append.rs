@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use skein_core::engine::Batch;
 
-use super::{Claim, Head, LetterId, OpenRow};
+use super::{Claim, DeadRow, Head, LetterId, OpenRow};
 
 /// One row for a run's journal, with what changes beside it in the same transaction.
 #[derive(Debug, Clone)]
@@ -15,6 +15,10 @@ pub struct Append {
     pub head: Option<Head>,
     /// All that is open now, where that changed.
     pub open: Option<Vec<OpenRow>>,
+    /// Steps that failed for good with this row.
+    pub dead: Vec<DeadRow>,
+    /// Whether the dead letters of the run are seen to by a retry of the whole, where that changed.
+    pub retried: Option<bool>,
     /// Answers to letters that this row depends on.
     pub answers: Vec<(LetterId, Vec<u8>)>,
     /// It may use the space that is kept back for when there is no other: a cancel, and what ends a run.

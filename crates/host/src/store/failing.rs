@@ -15,8 +15,8 @@ use std::{
 use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
 use super::{
-    Append, AppendError, Claim, ClaimError, Done, Letter, LetterId, NewRun, Notify, RunRow, Store,
-    StoreError, Which,
+    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Notify, RunRow,
+    Settled, Store, StoreError, Which, WhichDead,
 };
 
 /// Called with the number of an append.
@@ -146,6 +146,14 @@ impl Store for Failing {
 
     fn runs(&self, which: Which) -> Result<Vec<RunRow>, StoreError> {
         self.inner.runs(which)
+    }
+
+    fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError> {
+        self.inner.dead(which)
+    }
+
+    fn settle(&self, id: &DeadId, settled: &Settled) -> Result<Option<Settled>, StoreError> {
+        self.inner.settle(id, settled)
     }
 
     fn definition(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {

@@ -13,8 +13,9 @@ use std::{
 use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
 use super::{
-    Append, AppendError, Claim, ClaimError, Done, Head, Letter, LetterId, NewRun, Notice, Notify, OpenRow,
-    Owner, RunRow, Store, StoreError, Which, letter::refusal,
+    Append, AppendError, Claim, ClaimError, Dead, DeadId, DeadRow, Done, Head, Letter, LetterId, NewRun,
+    Notice, Notify, OpenRow, Owner, RunRow, Settled, Store, StoreError, Which, WhichDead, dead::seen_to,
+    letter::refusal,
 };
 
 /// One owner of runs that are kept in memory. It dies when it is dropped.
@@ -50,6 +51,7 @@ struct Run {
     about: serde_json::Value,
     head: Head,
     open: Vec<OpenRow>,
+    dead: Vec<(DeadRow, Option<Settled>)>,
     quarantined: Option<String>,
     owner: Option<u64>,
     epoch: u64,
@@ -121,6 +123,7 @@ impl State {
             about: new.about.clone(),
             head: new.head.clone(),
             open: new.open.clone(),
+            dead: Vec::new(),
             quarantined: None,
             owner: Some(me),
             epoch: 1,
@@ -159,10 +162,24 @@ impl State {
         if let Some(open) = &append.open {
             found.open = open.clone();
         }
+        found.dead.extend(append.dead.iter().map(|row| (row.clone(), None)));
+        for (_, settled) in &mut found.dead {
+            match append.retried {
+                Some(true) => *settled = settled.take().or(Some(Settled::RETRIED)),
+                Some(false) => *settled = settled.take().filter(|settled| *settled != Settled::RETRIED),
+                None => {}
+            }
+        }
         for (letter, answer) in &append.answers {
             self.answer(*letter, answer);
         }
         Ok(())
+    }
+
+    fn find_dead(&mut self, id: &DeadId) -> Result<&mut (DeadRow, Option<Settled>), StoreError> {
+        let unknown = || StoreError::Failed(format!("there is no dead letter `{id}`"));
+        let dead = &mut self.find(&id.run).map_err(|_| unknown())?.dead;
+        dead.iter_mut().find(|(row, _)| row.number == id.number).ok_or_else(unknown)
     }
 }
 
@@ -259,6 +276,14 @@ impl Store for Memory {
         {
             return Err(StoreError::Failed(format!("there is a run `{}` already", twice.run)));
         }
+        for (id, _) in new.iter().flat_map(|new| &new.settles) {
+            if let Some(settled) = &state.find_dead(id)?.1 {
+                return Err(seen_to(id, settled));
+            }
+        }
+        for (id, settled) in new.iter().flat_map(|new| new.settles.clone()) {
+            state.find_dead(&id)?.1 = Some(settled);
+        }
         Ok(new.iter().map(|new| state.create(new, self.id)).collect())
     }
 
@@ -308,6 +333,32 @@ impl Store for Memory {
                 newest.filter(|row| unfinished(row) && matches!(row.owner, Owner::Dead(_))).collect()
             }
         })
+    }
+
+    fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError> {
+        let state = self.state();
+        let letter = |run: &Run, (row, settled): &(DeadRow, Option<Settled>)| Dead {
+            run: run.run.clone(),
+            row: row.clone(),
+            settled: settled.clone(),
+        };
+        let newest = state.runs.iter().rev();
+        let newest = newest.flat_map(|run| run.dead.iter().rev().map(move |dead| letter(run, dead)));
+        Ok(match which {
+            WhichDead::Open(limit) => {
+                newest.filter(|dead| dead.settled.is_none()).take(*limit as usize).collect()
+            }
+            WhichDead::Newest(limit) => newest.take(*limit as usize).collect(),
+            WhichDead::Of(run) => newest.filter(|dead| dead.run == *run).collect(),
+        })
+    }
+
+    fn settle(&self, id: &DeadId, settled: &Settled) -> Result<Option<Settled>, StoreError> {
+        let mut state = self.state();
+        let found = state.find_dead(id)?;
+        let before = found.1.clone();
+        found.1.get_or_insert_with(|| settled.clone());
+        Ok(before)
     }
 
     fn definition(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {

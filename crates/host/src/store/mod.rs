@@ -7,6 +7,7 @@
 
 mod append;
 mod blobs;
+mod dead;
 mod error;
 mod failing;
 mod letter;
@@ -19,6 +20,7 @@ use std::{fmt, time::Duration};
 use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
 pub use append::{Append, AppendError, Done};
+pub use dead::{Dead, DeadId, DeadRow, How, Settled, WhichDead};
 pub use error::{ClaimError, StoreError};
 pub use failing::{Failing, Failure, Hook};
 pub use letter::{LETTER_BYTES, LETTERS, Letter, LetterId, Notice, Notify};
@@ -48,6 +50,12 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Newest first.
     fn runs(&self, which: Which) -> Result<Vec<RunRow>, StoreError>;
+
+    /// Dead letters, newest first.
+    fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError>;
+
+    /// A dead letter is seen to. Gives how it was before, if it had been; that stands.
+    fn settle(&self, id: &DeadId, settled: &Settled) -> Result<Option<Settled>, StoreError>;
 
     /// The frozen definition of a hash.
     fn definition(&self, hash: Hash) -> Result<Vec<u8>, StoreError>;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::{DeadId, Settled};
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{Batch, Opening},
+    engine::{Batch, ForkedFrom, Opening},
     ids::RunId,
     ir::RunStatus,
     plan::Hash,
@@ -24,6 +25,8 @@ pub struct NewRun {
     /// The first row of its journal, so that no run is there without the start that was asked for.
     pub first: Option<Arc<Batch>>,
     pub open: Vec<OpenRow>,
+    /// The dead letters that this run does again. Nothing is written if someone has seen to one already.
+    pub settles: Vec<(DeadId, Settled)>,
 }
 
 /// The right to append to a run. It ends when someone else claims the run, which the owner learns at its next append.
@@ -51,6 +54,9 @@ pub struct Head {
     /// Nothing is wanted any more.
     #[serde(default)]
     pub closed: bool,
+    /// The run whose results it began with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<ForkedFrom>,
 }
 
 /// A gate, hold or wait that is open.

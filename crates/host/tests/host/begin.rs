@@ -66,6 +66,7 @@ fn a_run_of_which_nothing_was_recorded_is_set_aside() {
         started_at: None,
         finished_at: None,
         closed: false,
+        forked_from: None,
     };
     let frozen = serde_json::to_vec(&definition.frozen()).unwrap().into();
     let new = NewRun {
@@ -76,6 +77,7 @@ fn a_run_of_which_nothing_was_recorded_is_set_aside() {
         head,
         open: Vec::new(),
         first: None,
+        settles: Vec::new(),
     };
     let claim = store.create(&[new]).unwrap().remove(0);
     store.release(&claim).unwrap();
@@ -98,9 +100,9 @@ fn a_run_that_was_begun_without_workers_goes_on_with_some() {
         });
     };
     let host = Host::new(store.clone(), Box::new(Quick), Capacity { workers: 0 }, Box::new(watcher));
-    let start = Start { run: run(), retry_of: None, attempt: 1, context: Value::Null };
+    let start = Start::new(run());
     let plan = plan();
-    host.begin(vec![Begin { plan: plan.clone(), start, about: Value::Null }]).unwrap();
+    host.begin(vec![Begin::new(plan.clone(), start, Value::Null)]).unwrap();
     assert_eq!(rows.recv().unwrap(), Some(0), "nothing is started");
     host.leave(&run());
     drop(host);

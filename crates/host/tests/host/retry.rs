@@ -19,7 +19,7 @@ use skein_core::{
 use skein_host::{
     hands::{Finish, Hands, Published, Running},
     host::{Begin, Capacity, Host, Told},
-    store::{Memory, Store},
+    store::{Memory, Settled, Store, WhichDead},
 };
 
 /// A test that waits so long has failed.
@@ -102,8 +102,8 @@ impl Trial {
     }
 
     fn begin(&self, run: &str, plan: &Plan) {
-        let start = Start { run: id(run), retry_of: None, attempt: 1, context: Value::Null };
-        self.host.begin(vec![Begin { plan: plan.clone(), start, about: Value::Null }]).unwrap();
+        let start = Start::new(id(run));
+        self.host.begin(vec![Begin::new(plan.clone(), start, Value::Null)]).unwrap();
     }
 
     fn until(&self, wanted: &Heard) -> Vec<Heard> {
@@ -152,6 +152,12 @@ fn a_run_that_failed_begins_again_as_another() {
     assert!(state.instances[0].started >= due);
     // The second was the last.
     assert!(trial.store.run(&id("r-3")).unwrap().is_none());
+    // What the first failed by was left to it, and what it failed by itself is for people.
+    let dead = |which| trial.store.dead(&which).unwrap();
+    let open = dead(WhichDead::Open(9));
+    assert_eq!(open.iter().map(|dead| dead.run.as_str()).collect::<Vec<_>>(), ["r-2"]);
+    let first = dead(WhichDead::Of(id("r")));
+    assert_eq!(first.iter().map(|dead| dead.settled.clone()).collect::<Vec<_>>(), [Some(Settled::RETRIED)]);
 }
 
 /// Whoever made it died as soon as its beginning was recorded.
@@ -160,8 +166,8 @@ fn a_run_that_was_made_before_a_crash_goes_on_after_it() {
     let (store, plan) = (Memory::new(), plan(20));
     let dead = Arc::new(store.another());
     let host = Host::new(dead.clone(), Box::new(Unlucky), Capacity { workers: 0 }, Box::new(|_| {}));
-    let start = Start { run: id("r-2"), retry_of: Some(id("r")), attempt: 2, context: Value::Null };
-    host.begin(vec![Begin { plan: plan.clone(), start, about: Value::Null }]).unwrap();
+    let start = Start { retry_of: Some(id("r")), attempt: 2, ..Start::new(id("r-2")) };
+    host.begin(vec![Begin::new(plan.clone(), start, Value::Null)]).unwrap();
     dead.kill();
     let trial = Trial::new(store);
     trial.begin("r", &plan);
@@ -198,4 +204,6 @@ fn whoever_cancels_a_run_that_waits_to_be_retried_calls_that_off() {
     assert_eq!(state.status(), RunStatus::Failed);
     assert!(state.end.as_ref().and_then(|end| end.retry).is_some_and(|due| due > Time(0)));
     assert!(trial.store.run(&id("r-2")).unwrap().is_none());
+    // Nobody tries it again, so it is listed.
+    assert_eq!(trial.store.dead(&WhichDead::Open(9)).unwrap().len(), 1);
 }

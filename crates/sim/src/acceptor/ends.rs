@@ -45,7 +45,7 @@ impl Acceptor {
         self.note_end(at, &step, outcome, output, error, effect)
     }
 
-    fn note_end(
+    pub(super) fn note_end(
         &mut self,
         at: StepAt,
         step: &Step,
@@ -301,7 +301,7 @@ fn to_route(next: Next) -> Route {
 }
 
 /// The row of the table for an outcome.
-fn effect_of(effects: &Effects, outcome: Outcome) -> Effect {
+pub(super) fn effect_of(effects: &Effects, outcome: Outcome) -> Effect {
     match outcome {
         Outcome::Succeeded => effects.succeeded,
         Outcome::Incomplete => effects.incomplete,

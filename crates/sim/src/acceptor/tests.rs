@@ -1,6 +1,7 @@
 //! Histories that the rules allow, and the same ones with one thing changed.
 
 mod plain;
+mod reuse;
 mod wider;
 
 use std::sync::Arc;
@@ -44,7 +45,10 @@ pub fn error(class: ErrorClass) -> Error {
 
 impl Pen {
     pub fn new(plan: Plan) -> Pen {
-        let start = Start { run: RunId::new("r").unwrap(), retry_of: None, attempt: 1, context: Value::Null };
+        Pen::started(plan, Start::new(RunId::new("r").unwrap()))
+    }
+
+    pub fn started(plan: Plan, start: Start) -> Pen {
         let started = Event::RunStarted {
             start: Box::new(start),
             definition: plan.definition.hash(),

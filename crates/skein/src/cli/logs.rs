@@ -51,7 +51,7 @@ fn logs(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<E
     let changes = Changes::of_journal(&state.path)
         .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
     let mut over = look(&state, &row, &mut logs, output)?;
-    check(&logs, &plan, meant, !follow || over, output)?;
+    check(&logs, &Looked { plan: &plan, row: &row, meant }, !follow || over, output)?;
     if output.is_json() {
         let objects: Vec<_> = logs.all.iter().map(Log::object).collect();
         output.json(&json!({"run_id": row.run, "logs": objects}));
@@ -83,8 +83,17 @@ fn look(state: &State, row: &RunRow, logs: &mut Logs<'_>, output: Output) -> Res
     Ok(!row.as_ref().is_some_and(lives))
 }
 
+/// What is looked for, and in which run.
+struct Looked<'a> {
+    plan: &'a Plan,
+    row: &'a RunRow,
+    meant: Meant<'a>,
+}
+
 /// Says no to a step or an attempt that there is not, and, where none is to come, to what there was never.
-fn check(logs: &Logs<'_>, plan: &Plan, meant: Meant<'_>, last: bool, output: Output) -> Result<(), Exit> {
+fn check(logs: &Logs<'_>, looked: &Looked<'_>, last: bool, output: Output) -> Result<(), Exit> {
+    let Looked { plan, row, meant } = *looked;
+    let from = row.head.forked_from.as_ref().map(|from| &from.run);
     let Some(step) = meant.step.filter(|_| logs.all.is_empty()) else { return Ok(()) };
     let scopes = plan.definition.scopes.iter();
     let ids: Vec<&str> = scopes.flat_map(|entry| &entry.scope.steps).map(|step| step.id.as_str()).collect();
@@ -98,6 +107,10 @@ fn check(logs: &Logs<'_>, plan: &Plan, meant: Meant<'_>, last: bool, output: Out
         (false, None, _) => {
             let names = logs.steps.keys().map(String::as_str).chain(ids.iter().copied());
             refuse(format!("there is no step `{step}`"), did_you_mean(step, names))
+        }
+        (true, None, _) if last && logs.reused.contains(step) => {
+            let from = from.map(|from| format!("`skein logs {from} {step}` shows what it printed there"));
+            refuse(format!("`{step}` was not done here: its result was reused"), from)
         }
         (true, None, _) if last => refuse(format!("nothing of `{step}` has been started"), None),
         _ => Ok(()),

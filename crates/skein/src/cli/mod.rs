@@ -5,9 +5,11 @@ mod completions;
 mod decide;
 mod demo;
 mod detach;
+mod dlq;
 mod doctor;
 mod events;
 mod explain;
+mod fork;
 mod graph;
 mod init;
 mod list;
@@ -74,6 +76,10 @@ enum Command {
     Cancel(cancel::Arguments),
     /// Goes on with runs that were left, or whose process died.
     Resume(resume::Arguments),
+    /// Begins a new run with the results of another, from a step of it on.
+    Fork(fork::Arguments),
+    /// Lists steps that failed for good, and does them again or drops them.
+    Dlq(dlq::Arguments),
     /// Draws the steps of a workflow.
     Graph(graph::Arguments),
     /// Prints the JSON Schema of a format, for editors.
@@ -98,7 +104,8 @@ impl Command {
     /// Whether it can print a line of JSON for each event.
     fn has_lines(&self) -> bool {
         match self {
-            Command::Run(_) | Command::Resume(_) | Command::Events(_) => true,
+            Command::Run(_) | Command::Resume(_) | Command::Fork(_) | Command::Events(_) => true,
+            Command::Dlq(arguments) => arguments.reruns(),
             Command::Runs(arguments) => arguments.follow,
             _ => false,
         }
@@ -151,7 +158,7 @@ pub fn run() -> Exit {
     };
     let output = Output::new(cli.format);
     if cli.format == Format::Jsonl && !cli.command.has_lines() {
-        let hint = "`run`, `resume`, `events` and `runs --follow` do";
+        let hint = "`run`, `resume`, `fork`, `dlq rerun`, `events` and `runs --follow` do";
         return output.refuse(Exit::Usage, "this command does not print lines of JSON", Some(hint));
     }
     let state = cli.state.as_deref();
@@ -167,6 +174,8 @@ pub fn run() -> Exit {
         Command::Signal(arguments) => signal::run(&arguments, state, output),
         Command::Cancel(arguments) => cancel::run(&arguments, state, output),
         Command::Resume(arguments) => resume::run(&arguments, state, output),
+        Command::Fork(arguments) => fork::run(&arguments, state, output),
+        Command::Dlq(arguments) => dlq::run(&arguments, state, output),
         Command::Graph(arguments) => graph::run(&arguments, output),
         Command::Schema(arguments) => schema::run(&arguments, output),
         Command::Explain(arguments) => explain::run(&arguments, output),

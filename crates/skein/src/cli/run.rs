@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::Value;
 use skein_core::{engine::Start, limits, plan::Plan};
 use skein_host::{
     crew::About,
@@ -37,6 +36,14 @@ pub struct Arguments {
     /// A folder beyond the project in which steps may work.
     #[arg(long = "allow-root", value_name = "DIR")]
     allow_root: Vec<PathBuf>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How long a run that is begun is stayed with.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct How {
     /// Leave the run when it waits for a person or a signal.
     #[arg(long)]
     no_wait: bool,
@@ -53,20 +60,31 @@ fn begin(arguments: &Arguments, state: Option<&Path>, output: Output) -> Result<
     let (loaded, plan) = plan::bound(&arguments.what, output)?;
     let state = State::open(state, &loaded.project.root, output)?;
     let about = settled(arguments, &loaded, &plan, &state, output)?;
-    let secrets = own::secrets(&about.secrets, output)?;
-    orphans::tell(&state, output)?;
-    let run = new_id();
-    let start = Start { run: run.clone(), retry_of: None, attempt: 1, context: Value::Null };
-    let begin = Begin { plan: plan.clone(), start, about: about.value() };
-    if arguments.detach {
-        return detach::begin(&state, begin, output);
-    }
+    let begin = Begin::new(plan, Start::new(new_id()), about.value());
     let workers = loaded.project.config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
-    let own = Own::new(&state, secrets, workers, output)?;
+    start(&state, begin, &about, workers, &arguments.how, output)
+}
+
+/// Begins a run, and shows it to its end or leaves it.
+pub fn start(
+    state: &State,
+    begin: Begin,
+    about: &About,
+    workers: u32,
+    how: &How,
+    output: Output,
+) -> Result<Exit, Exit> {
+    let secrets = own::secrets(&about.secrets, output)?;
+    orphans::tell(state, output)?;
+    if how.detach {
+        return detach::begin(state, begin, output);
+    }
+    let (run, plan) = (begin.start.run.clone(), begin.plan.clone());
+    let own = Own::new(state, secrets, workers, output)?;
     own.listen(vec![run.clone()], &about.user, output)?;
     own.host.begin(vec![begin]).map_err(|error| crate::state::failed(&error, output))?;
-    let going = Going { run: &run, plan, about: &about, before: 0, waits: !arguments.no_wait };
-    Ok(go_on(&state, &own, going, output))
+    let going = Going { run: &run, plan, about, before: 0, waits: !how.no_wait };
+    Ok(go_on(state, &own, going, output))
 }
 
 fn settled(

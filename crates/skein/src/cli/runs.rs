@@ -99,7 +99,9 @@ fn changing(
 }
 
 fn object(row: &RunRow) -> Value {
-    let Head { workflow, version, dialect, status, native_status, started_at, finished_at, .. } = &row.head;
+    let Head {
+        workflow, version, dialect, status, native_status, started_at, finished_at, forked_from, ..
+    } = &row.head;
     let mut object = json!({
         "run_id": row.run,
         "workflow": {"id": workflow, "version": version, "dialect": dialect, "hash": row.definition},
@@ -109,6 +111,9 @@ fn object(row: &RunRow) -> Value {
         "finished_at": finished_at.map(utc),
         "left": is_left(row),
     });
+    if let Some(from) = forked_from {
+        object["forked_from"] = json!(from);
+    }
     if let Some(why) = &row.quarantined {
         object["quarantine"] = json!(why);
     }
@@ -142,12 +147,15 @@ fn line(row: &RunRow, width: usize, output: Output) -> String {
         (None, _) if is_left(row) => "  left".to_owned(),
         (None, _) => String::new(),
     };
+    let forked = row.head.forked_from.as_ref();
+    let forked =
+        forked.map_or(String::new(), |from| format!("  forked from {}", one_line(from.run.as_str())));
     let waits: Vec<String> = row.open.iter().take(3).map(|open| one_line(&open.step)).collect();
     let waits = if waits.is_empty() { String::new() } else { format!("  waits at {}", waits.join(", ")) };
     let workflow = one_line(&format!("{}{version}", row.head.workflow));
     format!(
         "{name}  {word}  {began:20}  {length:>9}  {workflow}{}\n",
-        output.paint.faint(&format!("{waits}{aside}"))
+        output.paint.faint(&format!("{waits}{aside}{forked}"))
     )
 }
 
@@ -206,8 +214,13 @@ fn step_line(step: &StepView, width: usize, output: Output) -> String {
     let word = step_status(step.status, 11, output.paint);
     let length = step.duration_ms.map_or(String::new(), |ms| took(Millis(ms)));
     let path = output.paint.name(&format!("{:width$}", one_line(&step.path)));
-    let tries =
-        if step.total_attempts > 1 { format!("{} attempts", step.total_attempts) } else { String::new() };
+    let tries = if step.reused {
+        "reused".to_owned()
+    } else if step.total_attempts > 1 {
+        format!("{} attempts", step.total_attempts)
+    } else {
+        String::new()
+    };
     format!("{}\n", format!("{word}  {length:>9}  {path}  {tries}").trim_end())
 }
 

@@ -79,8 +79,8 @@ impl Jsonl {
             | Event::Closed
             | Event::Quarantined { .. }
             | Event::SignalKept { .. } => About::Run,
-            Event::InstanceStarted { parent, part, .. } => {
-                self.names.begin(*parent, *part);
+            Event::InstanceStarted { .. } | Event::InstanceReused(_) => {
+                self.names.feed(event);
                 self.instances += 1;
                 About::Instance(InstanceIx(self.instances - 1))
             }
@@ -110,6 +110,7 @@ impl Jsonl {
             | Event::StepEnded { at, .. }
             | Event::StepUndone { at, .. }
             | Event::UndoFailed { at, .. } => About::Step(*at),
+            Event::StepReused(reused) => About::Step(reused.at),
         }
     }
 

@@ -3,10 +3,10 @@
 use serde_json::Value;
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, Event, Finding, Halt, Mode, Opening, Record, Role, Route, RunState, Start,
-        StepAt,
+        AttemptEnd, AttemptId, Event, Finding, ForkedFrom, Halt, InstanceIx, Mode, Opening, Record, Role,
+        Route, RunState, Start, StepAt,
     },
-    ir::{Kind, RunStatus, StepStatus},
+    ir::{ErrorClass, Kind, RunStatus, StepStatus},
     plan::Plan,
     time::{Millis, Time},
     view::{self, Entry, ErrorView, Names, StepView, WaitsFor},
@@ -68,6 +68,13 @@ impl Teller<'_> {
                 Some(self.retry(*at, &until(now, *due), &error))
             }
             Event::StepEnded { at, route, .. } => Some(self.step_ended(*at, *route)),
+            // What is inside of it was not done here either.
+            Event::StepReused(reused) if reused.at.0 == InstanceIx::ROOT => {
+                let Entry { path, text, .. } = entry?;
+                // The word of the line says it already.
+                let text = text.strip_prefix("reused: ").unwrap_or(&text).to_owned();
+                Some(Line { path, text, ..Line::new(Tone::Plain, "reused") })
+            }
             Event::StepUndone { at, .. } => {
                 let path = self.names.step(*at);
                 Some(Line { path, took: self.took(*at), ..Line::new(Tone::Care, "undone") })
@@ -120,6 +127,9 @@ impl Teller<'_> {
         let mut text = self.titled(start);
         if let Some(before) = &start.retry_of {
             text += &format!("; try {} of {before}", start.attempt);
+        }
+        if let Some(ForkedFrom { run, step }) = &start.forked_from {
+            text += &format!("; forked from {run} at {step}");
         }
         Line { text, ..Line::new(Tone::Good, "started") }
     }
@@ -304,10 +314,15 @@ pub(super) fn reason(step: &StepView) -> String {
     }
 }
 
+/// The word for a class of errors.
+pub(crate) fn class(class: ErrorClass) -> String {
+    let class = serde_json::to_value(class).unwrap_or_default();
+    word(class.as_str().unwrap_or_default())
+}
+
 /// An error, its class, and where it began if that is elsewhere.
 pub(super) fn wrong(error: &ErrorView, path: &str) -> String {
-    let class = serde_json::to_value(error.class).unwrap_or_default();
-    let class = word(class.as_str().unwrap_or_default());
+    let class = class(error.class);
     let code = error.code.as_ref().filter(|code| **code != class);
     let code = code.map_or(String::new(), |code| format!(", {code}"));
     let begun = error.step.as_ref().filter(|step| *step != path);

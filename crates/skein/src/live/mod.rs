@@ -19,9 +19,10 @@ mod text;
 mod tests;
 
 pub(crate) use jsonl::Jsonl;
+pub(crate) use lines::class;
 pub(crate) use screen::{Size, Surface};
 pub(crate) use show::{Live, Options};
-pub(crate) use text::took;
+pub(crate) use text::{outermost, quoted, took};
 
 use skein_core::ir::{RunStatus, StepStatus};
 
@@ -41,4 +42,9 @@ pub(crate) fn status(status: RunStatus, columns: usize, paint: Paint) -> String 
 /// The same of a step.
 pub(crate) fn step_status(status: StepStatus, columns: usize, paint: Paint) -> String {
     Tone::of_step(status).paint(paint, &format!("{:>columns$}", word(status.as_str())))
+}
+
+/// The end of a log, each line with a mark before it.
+pub(crate) fn log_end(paint: Paint, log: Option<&str>) -> String {
+    summary::log_lines(paint, log).iter().map(|line| format!("          {line}\n")).collect()
 }

@@ -2,10 +2,10 @@
 
 use skein_core::{
     ir::{RunStatus, StepStatus},
-    view::{OpeningView, RunView, StepView, WaitsFor},
+    view::{OpeningView, Reason, RunView, StepView, WaitsFor},
 };
 
-use super::text::quoted;
+use super::text::{outermost, quoted};
 
 /// So many answers are offered at most.
 const ANSWERS: usize = 5;
@@ -40,12 +40,43 @@ pub(super) fn commands(view: &RunView, had: bool) -> Vec<String> {
             commands.push(format!("skein {more} {}", quoted(run)));
             commands
         }
-        RunStatus::Failed
-        | RunStatus::TimedOut
-        | RunStatus::UndoFailed
-        | RunStatus::Cancelled
-        | RunStatus::Undone => logs(view, run),
+        RunStatus::UndoFailed => logs(view, run),
+        RunStatus::Failed | RunStatus::TimedOut | RunStatus::Cancelled | RunStatus::Undone => {
+            let mut commands = logs(view, run);
+            // One that is tried again by itself is not over.
+            commands.extend(fork(view, run).filter(|_| view.retry_at.is_none()));
+            if view.steps.iter().filter(|step| is_dead(step)).count() > 1 {
+                commands.push("skein dlq".to_owned());
+            }
+            commands
+        }
     }
+}
+
+/// Whether a step failed for good after it had been tried.
+fn is_dead(step: &StepView) -> bool {
+    matches!(step.status, StepStatus::Failed | StepStatus::TimedOut)
+        && step.kind == "work"
+        && step.attempts > 0
+        && !step.reused
+}
+
+/// Going on from what went wrong, with the results of what came before it.
+fn fork(view: &RunView, run: &str) -> Option<String> {
+    let error = view.error.as_ref().and_then(|error| error.step.as_deref());
+    let of = |statuses: &[StepStatus]| {
+        view.steps.iter().find(|step| statuses.contains(&step.status)).map(|step| step.path.as_str())
+    };
+    let failed = || of(&[StepStatus::Failed, StepStatus::TimedOut, StepStatus::Incomplete]);
+    let path = error.or_else(failed).or_else(|| of(&[StepStatus::Cancelled]))?;
+    // Who said no is not asked again.
+    let is_rejected = |step: &StepView| {
+        step.path == path && step.why.as_ref().is_some_and(|why| why.reason == Reason::Rejected)
+    };
+    if view.steps.iter().any(is_rejected) {
+        return None;
+    }
+    Some(format!("skein fork {} --from {}", quoted(run), quoted(outermost(path))))
 }
 
 /// Looking at what failed.

@@ -117,7 +117,12 @@ impl Summary<'_> {
         let counted: Vec<String> = counted.collect();
         let counted = if counted.is_empty() { "no steps".to_owned() } else { counted.join(", ") };
         let cost = spent(self.state.spent).map_or(String::new(), |spent| format!("; {spent}"));
-        format!("{counted}{cost}")
+        let reused = self.view.steps.iter().filter(|step| step.reused).count();
+        let reused = match &self.view.forked_from {
+            Some(from) if reused > 0 => format!("; {reused} reused of run {}", clean(from.run.as_str())),
+            _ => String::new(),
+        };
+        format!("{counted}{reused}{cost}")
     }
 
     /// What is wrong with the run itself, where no step says it.

@@ -125,8 +125,14 @@ pub(super) fn count(n: usize, one: &str) -> String {
     format!("{} {one}{many}", grouped(n as u64))
 }
 
+/// The step of the workflow itself that a path leads into.
+pub(crate) fn outermost(path: &str) -> &str {
+    let first = path.split('/').next().unwrap_or(path);
+    if first == path { path } else { first.split(['[', '#']).next().unwrap_or(first) }
+}
+
 /// A word as a shell takes it for what it is.
-pub(super) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

@@ -8,6 +8,7 @@ mod doctor;
 mod documents;
 mod examples;
 mod files;
+mod forks;
 mod init;
 mod kept;
 mod large;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::session::{Folder, repository, run, skein};
 
 /// A copy of the examples of a format that run.
-fn copy(format: &str) -> Folder {
+pub fn copy(format: &str) -> Folder {
     let folder = Folder::new();
     // A mark of its own has the example.
     fs::remove_dir_all(folder.0.join(".git")).unwrap();

@@ -50,6 +50,30 @@ fn a_worker_with_a_wiped_environment_cannot_approve() {
     );
 }
 
+/// Decisions of people are taken over by a fork, and dead letters are theirs to see to.
+#[test]
+fn a_worker_can_neither_fork_nor_see_to_dead_letters() {
+    let project = Project::new();
+    let failing = "name: failing\nversion: \"1\"\ntimeout: 10m\nsteps:\n  once:\n    worker: CUSTOM\n    \
+        capabilities: [READ, EDIT]\n    instructions: 'exit 1'\n";
+    let asking = failing.replace("failing", "asking").replace(
+        "exit 1",
+        &format!(
+            "run=$(cat failed); for words in \"fork $run --from once\" \"dlq rerun $run\" \"dlq drop $run\"; \
+             do {} $words; echo exit $?; done",
+            env!("CARGO_BIN_EXE_skein")
+        ),
+    );
+    project.folder.write("failing.yaml", failing).write("asking.yaml", asking);
+    let run = project.json("run failing.yaml", 4)["run_id"].as_str().unwrap().to_owned();
+    project.folder.write("failed", &run);
+    let asked = project.json("run asking.yaml", 0)["run_id"].as_str().unwrap().to_owned();
+    let said = project.ends(&format!("logs {asked}"), 0);
+    assert_eq!(said.matches("only people outside of runs decide").count(), 3, "{said}");
+    assert_eq!(said.matches("exit 5").count(), 3, "{said}");
+    assert_eq!(project.json("dlq", 0)["dead_letters"][0]["run_id"], serde_json::json!(run));
+}
+
 /// What it started and cut off from itself becomes a child of the engine. It carries no mark, but it is behind the wall.
 #[test]
 fn an_orphan_of_a_worker_cannot_approve() {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        Halt, InstanceEnd, InstanceIx, Part, Publication, Start, StepAt,
+        Halt, InstanceEnd, InstanceIx, InstanceReused, Part, Publication, Start, StepAt,
         fold::{Fold, new_steps},
         state::{Deadline, Instance, InstancePhase, RunPhase, null},
         transitions::Phase,
@@ -40,13 +40,35 @@ impl Fold<'_> {
         env: &Arc<Value>,
         deadline: Option<Time>,
     ) {
-        let which = if let Part::Lane(lane) = part { lane } else { 0 };
-        let scope = self.entry(parent.0).inner(parent.1, which);
+        let scope = self.inner(parent, part);
         let input = input.cloned().unwrap_or_else(null);
         let ix = self.add_instance(scope, Some(parent), Some(part), input, env.clone(), deadline);
         let more = self.more(parent);
         more.children.push(ix);
         more.open_children += 1;
+    }
+
+    /// An instance that is over comes to be. What it is in has been entered by that, and ends when it is reused too.
+    pub(in crate::engine) fn instance_reused(&mut self, reused: &InstanceReused) {
+        let InstanceReused { parent, part, input, env, why, end } = reused;
+        self.arrive(*parent);
+        if self.state.step(*parent).phase != Phase::Inside {
+            self.set_phase(*parent, Phase::Inside);
+        }
+        let input = input.clone().unwrap_or_else(null);
+        let scope = self.inner(*parent, *part);
+        let ix = self.add_instance(scope, Some(*parent), Some(*part), input, env.clone(), None);
+        self.more(*parent).children.push(ix);
+        let now = self.now;
+        let instance = self.instance(ix);
+        instance.phase = InstancePhase::Ended { why: why.clone(), end: end.clone() };
+        instance.ended = Some(now);
+    }
+
+    /// The scope of a part.
+    fn inner(&self, parent: StepAt, part: Part) -> ScopeIx {
+        let which = if let Part::Lane(lane) = part { lane } else { 0 };
+        self.entry(parent.0).inner(parent.1, which)
     }
 
     pub(in crate::engine) fn add_instance(

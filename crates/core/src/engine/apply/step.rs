@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        Assignment, AttemptEnd, AttemptId, Cost, Event, Onward, Outcome, Role, StepAt,
+        Assignment, AttemptEnd, AttemptId, Cost, Event, Onward, Outcome, Role, Route, StepAt, StepReused,
         fold::Fold,
         state::{Completion, Deadline},
         transitions::Phase,
@@ -160,25 +160,52 @@ impl Fold<'_> {
 
     pub(in crate::engine) fn step_ended(&mut self, event: &Event) {
         let Event::StepEnded { at, outcome, output, error, effect, route } = event else { return };
+        self.end(*at, *outcome, output, error.as_ref(), *effect, *route);
+    }
+
+    pub(in crate::engine) fn step_reused(&mut self, reused: &StepReused) {
+        let StepReused { at, outcome, output, error, effect, route, .. } = reused;
+        self.end(*at, *outcome, output, error.as_ref(), *effect, *route);
+        let more = self.more(*at);
+        more.reused = true;
+        if let Some(attempt) = reused.attempt {
+            more.attempts[Role::Main as usize] = attempt.attempt;
+            more.next.iteration = attempt.iteration;
+        }
+        more.total_attempts = reused.attempts;
+        more.summary.clone_from(&reused.summary);
+        more.items.clone_from(&reused.items);
+        (more.started, more.ended) = (reused.started, Some(reused.ended));
+    }
+
+    fn end(
+        &mut self,
+        at: StepAt,
+        outcome: Outcome,
+        output: &Arc<Value>,
+        error: Option<&crate::engine::Error>,
+        effect: Effect,
+        route: Option<Route>,
+    ) {
         // A condition that is false counts too, or a cursor could go round for ever.
         if !matches!(outcome, Outcome::Skipped(crate::engine::Skip::Upstream(_))) {
-            self.arrive(*at);
+            self.arrive(at);
         }
-        self.clear_step(*at);
-        self.free_slot(*at);
-        self.set_phase(*at, Phase::Done);
+        self.clear_step(at);
+        self.free_slot(at);
+        self.set_phase(at, Phase::Done);
         let now = self.now;
-        let more = self.more(*at);
+        let more = self.more(at);
         more.ended = Some(now);
-        more.error.clone_from(error);
+        more.error = error.cloned();
         let step = &mut self.instance(at.0).steps[at.1 as usize];
-        step.outcome = Some(*outcome);
-        step.effect = Some(*effect);
+        step.outcome = Some(outcome);
+        step.effect = Some(effect);
         step.output = output.clone();
-        self.count_end(*at, *outcome, output, *effect, error.as_ref());
-        self.instance(at.0).cursor = *route;
+        self.count_end(at, outcome, output, effect, error);
+        self.instance(at.0).cursor = route;
         if effect.satisfies && route.is_none() {
-            self.satisfy_dependents(*at);
+            self.satisfy_dependents(at);
         }
     }
 

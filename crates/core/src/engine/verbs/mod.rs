@@ -4,6 +4,7 @@ mod cancel;
 mod compose;
 mod fail;
 mod finish;
+mod fork;
 mod gate;
 mod hold;
 mod iterate;

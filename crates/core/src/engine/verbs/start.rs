@@ -20,6 +20,13 @@ use crate::{
 
 impl Decision<'_> {
     pub(in crate::engine) fn start_run(&mut self, start: &Start) {
+        if self.start_root(start) {
+            self.begin(InstanceIx::ROOT);
+        }
+    }
+
+    /// The root instance comes to be. Whether it can begin.
+    pub(super) fn start_root(&mut self, start: &Start) -> bool {
         let plan = self.plan;
         let root = plan.definition.root();
         let (env, error) = match self.env_of(root.root, &plan.parameters, about_run(start, self.now)) {
@@ -31,10 +38,11 @@ impl Decision<'_> {
         let (start, parameters) = (Box::new(start.clone()), plan.parameters.clone());
         let definition = plan.definition.hash();
         self.emit(Event::RunStarted { start, definition, parameters, env, deadline, publish });
-        match error {
-            Some(error) => self.halt(InstanceIx::ROOT, Halt::Limit { error }, false),
-            None => self.begin(InstanceIx::ROOT),
+        let begins = error.is_none();
+        if let Some(error) = error {
+            self.halt(InstanceIx::ROOT, Halt::Limit { error }, false);
         }
+        begins
     }
 
     /// The values that expressions of a workflow read as `env`.

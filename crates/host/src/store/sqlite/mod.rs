@@ -44,8 +44,8 @@ use self::{
     writer::{Broken, Writer},
 };
 use super::{
-    Append, AppendError, Claim, ClaimError, Done, Letter, LetterId, NewRun, Notify, RunRow, Store,
-    StoreError, Which, blobs::Blobs,
+    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Notify, RunRow,
+    Settled, Store, StoreError, Which, WhichDead, blobs::Blobs,
 };
 
 /// How long another program may keep the database to itself. Processes of ours take turns instead.
@@ -209,6 +209,15 @@ impl Store for Sqlite {
 
     fn runs(&self, which: Which) -> Result<Vec<RunRow>, StoreError> {
         self.readers.with(|db| read::runs(db, &self.me, which))
+    }
+
+    fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError> {
+        self.readers.with(|db| read::dead(db, which))
+    }
+
+    fn settle(&self, id: &DeadId, settled: &Settled) -> Result<Option<Settled>, StoreError> {
+        let (id, settled) = (id.clone(), settled.clone());
+        self.writer.ask(0, true, move |db| write::settle(db, &id, &settled))?
     }
 
     fn definition(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {

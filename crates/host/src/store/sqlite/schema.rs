@@ -51,6 +51,14 @@ const MIGRATIONS: &[&str] = &["CREATE TABLE definitions (
        row TEXT NOT NULL,
        PRIMARY KEY (run, place)
      ) WITHOUT ROWID;
+     CREATE TABLE dead (
+       run INTEGER NOT NULL,
+       number INTEGER NOT NULL,
+       row TEXT NOT NULL,
+       settled TEXT,  -- what was done about it
+       PRIMARY KEY (run, number)
+     ) WITHOUT ROWID;
+     CREATE INDEX unsettled ON dead (run, number) WHERE settled IS NULL;
      CREATE TABLE letters (
        id INTEGER PRIMARY KEY AUTOINCREMENT,
        run INTEGER NOT NULL,

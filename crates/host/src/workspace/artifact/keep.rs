@@ -14,7 +14,7 @@ use crate::workspace::{
 };
 
 /// Everything about the artifacts, and beside it a folder with a folder for each.
-const MANIFEST: &str = "manifest.json";
+pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const FILES: &str = "files";
 /// More than a manifest of as many files as are kept can have.
 const MANIFEST_BYTES: u64 = 1024 * 1024 * 1024;

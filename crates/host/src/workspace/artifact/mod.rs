@@ -4,6 +4,7 @@
 //! again after a crash comes to the same. All artifacts of an attempt are kept together. Refuses to know when they are
 //! taken and who is given them.
 
+mod adopt;
 mod copy;
 mod keep;
 mod put;

@@ -54,7 +54,11 @@ impl RunDir {
     }
 
     /// The copies of the files of an artifact.
-    fn kept_files(&self, attempt: AttemptId, artifact: &KeptArtifact) -> Result<Root, ArtifactError> {
+    pub(super) fn kept_files(
+        &self,
+        attempt: AttemptId,
+        artifact: &KeptArtifact,
+    ) -> Result<Root, ArtifactError> {
         let gone = |why: &str| ArtifactError::Damaged { attempt: attempt.to_string(), why: why.to_owned() };
         let root = self.find_artifacts(attempt)?.ok_or_else(|| gone("it is not there any more"))?;
         Ok(root.folder(Path::new(FILES).join(artifact.name.as_str()))?)
@@ -63,7 +67,7 @@ impl RunDir {
 
 /// Copies files, those of one folder after another. What is the same already is left alone, so that nobody who looks
 /// at times thinks that it is new.
-fn place(kept: &Root, files: &[KeptFile], to: &Root) -> Result<(), PathError> {
+pub(super) fn place(kept: &Root, files: &[KeptFile], to: &Root) -> Result<(), PathError> {
     let mut current: Option<(PathBuf, Root)> = None;
     for file in files {
         let path = Path::new(&file.path);

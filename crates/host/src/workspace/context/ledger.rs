@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, Cost, Event, Finding, Record, Role, StepAt, code},
+    engine::{AttemptEnd, AttemptId, Cost, Event, Finding, Outcome, Record, Role, StepAt, StepReused, code},
     ir::ErrorClass,
     time::Time,
 };
@@ -27,6 +27,10 @@ pub(super) struct Told {
     pub raised: Option<Raised>,
     /// From 1; 0 before the first attempt.
     stage: u32,
+    /// Attempts at the work in the last visit that had any or ended.
+    tries: u32,
+    /// Whether that visit has ended.
+    over: bool,
 }
 
 /// The last attempt at the work itself.
@@ -75,6 +79,7 @@ impl Ledger {
             Event::AttemptStarted { attempt, .. } if attempt.role == Role::Main => {
                 let told = self.steps.entry(attempt.at).or_default();
                 told.stage = told.stage.max(1);
+                told.tries = if std::mem::take(&mut told.over) { 1 } else { told.tries + 1 };
                 told.main = Some(Main { id: *attempt, started: record.at, ended: None });
             }
             Event::AttemptEnded { attempt, end, cost } if attempt.role == Role::Main => {
@@ -87,15 +92,37 @@ impl Ledger {
                 self.checked(*attempt, end, record.at);
             }
             Event::StepGoesOn { at, next } => self.staged(*at, next.stage, record.at),
-            Event::StepEnded { at, error: Some(error), .. }
-                if error.code.as_deref() == Some(code::STALLED) =>
-            {
-                let told = self.steps.entry(*at).or_default();
-                let check = told.check.clone();
-                told.raised = Some(Raised { at: record.at, from: told.stage, to: None, check });
+            Event::StepEnded { at, error, .. } => {
+                let Some(told) = self.steps.get_mut(at) else { return };
+                // One that ended before and had no attempt since has had none in this visit.
+                told.tries = if std::mem::replace(&mut told.over, true) { 0 } else { told.tries };
+                if error.as_ref().and_then(|error| error.code.as_deref()) == Some(code::STALLED) {
+                    let check = told.check.clone();
+                    told.raised = Some(Raised { at: record.at, from: told.stage, to: None, check });
+                }
             }
+            Event::StepReused(reused) => self.reused(reused),
             _ => {}
         }
+    }
+
+    /// What another run came to: its attempt is known by the name that it has in this one, and was paid for there.
+    fn reused(&mut self, reused: &StepReused) {
+        let Some(id) = reused.attempt else { return };
+        let ending = match reused.outcome {
+            Outcome::Failed(class) => Ending::Failed(class),
+            Outcome::Cancelled => Ending::Cancelled,
+            _ => Ending::Succeeded,
+        };
+        let started = reused.started.unwrap_or(reused.ended);
+        let main = Main { id, started, ended: Some((reused.ended, ending, Cost::default())) };
+        let told = self.steps.entry(reused.at).or_default();
+        (told.main, told.over) = (Some(main), true);
+    }
+
+    /// How many attempts at its work a step has had in this visit, or had in the one that ended last.
+    pub fn tries(&self, at: StepAt) -> u32 {
+        self.steps.get(&at).map_or(0, |told| told.tries)
     }
 
     pub(super) fn step(&self, at: StepAt) -> Option<&Told> {

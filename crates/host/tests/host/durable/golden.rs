@@ -43,19 +43,27 @@ fn every_golden_journal_is_read_to_its_view() {
     assert!(read >= 6, "{read} journals were found");
 }
 
-/// Not a test, but how a journal is added.
+/// Not a test, but how a journal is added: of a reference run, or of any run in a state folder.
 #[test]
 #[ignore = "adds a golden journal"]
 fn add() {
-    let name = env::var("SKEIN_GOLDEN").expect("SKEIN_GOLDEN names a reference run");
+    let name =
+        env::var("SKEIN_GOLDEN").expect("SKEIN_GOLDEN names a reference run, or what SKEIN_RUN is to be");
+    if let (Ok(state), Ok(run)) = (env::var("SKEIN_STATE"), env::var("SKEIN_RUN")) {
+        return keep(&Sqlite::open(state).unwrap(), &run, &name);
+    }
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(life(dir.path(), &[&name], "after 2"), None, "it was to be killed");
     life(dir.path(), &[&name], "").expect("nobody killed it");
     let store = Sqlite::open(Place::of(dir.path()).state).unwrap();
-    let rows = rows(&store, &id(&name));
-    let definition = store.run(&id(&name)).unwrap().unwrap().definition;
+    keep(&store, &name, &name);
+}
+
+fn keep(store: &Sqlite, run: &str, name: &str) {
+    let rows = rows(store, &id(run));
+    let definition = store.run(&id(run)).unwrap().unwrap().definition;
     let frozen = String::from_utf8(store.definition(definition).unwrap()).unwrap();
-    let folder = golden().join(format!("v{VERSION}")).join(&name);
+    let folder = golden().join(format!("v{VERSION}")).join(name);
     fs::create_dir_all(folder.parent().unwrap()).unwrap();
     fs::create_dir(&folder).expect("a golden journal is never changed");
     let lines: String = rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n").collect();

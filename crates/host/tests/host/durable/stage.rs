@@ -117,8 +117,8 @@ impl Stage {
 }
 
 pub fn begin(run: &str, plan: &Plan, about: Value) -> Begin {
-    let start = Start { run: id(run), retry_of: None, attempt: 1, context: Value::Null };
-    Begin { plan: plan.clone(), start, about }
+    let start = Start::new(id(run));
+    Begin::new(plan.clone(), start, about)
 }
 
 pub fn id(run: &str) -> RunId {

@@ -12,10 +12,14 @@ use skein_host::store::{
     OpenRow, Owner, Sqlite, Store, StoreError, Which,
 };
 
+use super::dead::{
+    a_dead_letter_is_seen_to_once, a_run_sees_to_dead_letters_as_it_is_made,
+    dead_letters_are_left_to_a_retry_or_not, dead_letters_come_with_their_row,
+};
 use super::support::{LONG, Log, append, head, id, new_run, rows, take, texts};
 
 /// Gives owners that share one store. One that is dropped is dead.
-type World = Box<dyn Fn() -> Arc<dyn Store>>;
+pub(super) type World = Box<dyn Fn() -> Arc<dyn Store>>;
 
 fn sqlite() -> World {
     let dir = tempfile::tempdir().unwrap();
@@ -71,6 +75,10 @@ conformance! {
     a_run_that_is_set_aside_is_nobodys
     lists_are_newest_first
     unfinished_and_orphaned_runs_are_found
+    dead_letters_come_with_their_row
+    a_dead_letter_is_seen_to_once
+    dead_letters_are_left_to_a_retry_or_not
+    a_run_sees_to_dead_letters_as_it_is_made
 }
 
 fn rows_come_back_as_they_were_in_order(world: &World) {

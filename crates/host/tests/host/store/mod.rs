@@ -1,5 +1,6 @@
 mod child;
 mod conformance;
+mod dead;
 mod failing;
 mod sqlite;
 mod support;

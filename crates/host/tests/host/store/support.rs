@@ -32,6 +32,7 @@ pub fn head(status: RunStatus, closed: bool) -> Head {
         started_at: Some(Time(7)),
         finished_at: closed.then_some(Time(9)),
         closed,
+        forked_from: None,
     }
 }
 
@@ -45,6 +46,7 @@ pub fn new_run(run: &str) -> NewRun {
         head: head(RunStatus::Queued, false),
         first: None,
         open: Vec::new(),
+        settles: Vec::new(),
     }
 }
 
@@ -86,6 +88,8 @@ impl Log {
             batch: Arc::new(Batch::new(self.seq, self.chain, records)),
             head: None,
             open: None,
+            dead: Vec::new(),
+            retried: None,
             answers: Vec::new(),
             urgent: false,
             last: false,

@@ -166,7 +166,7 @@ impl Trial {
             now: Time(1_700_000_000_000),
         };
         let run = RunId::new("run-1").unwrap();
-        trial.say(Input::Start(Box::new(Start { run, retry_of: None, attempt: 1, context: Value::Null })))
+        trial.say(Input::Start(Box::new(Start::new(run))))
     }
 
     pub fn say(mut self, input: Input) -> Trial {

@@ -2,6 +2,7 @@
 //!
 //! A transaction that stays open keeps the log from being emptied, so a long journal is read in pages.
 
+mod dead;
 mod journal;
 mod letter;
 mod run;
@@ -13,6 +14,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 
+pub use dead::dead;
 pub use journal::journal;
 pub use letter::{answer, has_mail, letters};
 pub use run::{definition, epochs, run, runs};

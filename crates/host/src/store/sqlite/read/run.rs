@@ -159,5 +159,6 @@ fn unreadable(closed: bool) -> Head {
         started_at: None,
         finished_at: None,
         closed,
+        forked_from: None,
     }
 }

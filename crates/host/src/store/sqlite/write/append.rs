@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 use skein_core::engine::Batch;
 
-use super::{int, letter};
+use super::{dead, int, letter};
 use crate::store::{
     Append, AppendError, Done, OpenRow,
     sqlite::{fault::Fault, mailbox::Held, owner::Me, writer::Write},
@@ -66,6 +66,10 @@ impl AppendRow {
         if let Some(open) = &self.append.open {
             db.prepare_cached("DELETE FROM openings WHERE run = ?1")?.execute([self.key])?;
             insert_open(db, self.key, open)?;
+        }
+        dead::insert(db, self.key, &self.append.dead)?;
+        if let Some(retried) = self.append.retried {
+            dead::retried(db, self.key, retried)?;
         }
         Ok(())
     }

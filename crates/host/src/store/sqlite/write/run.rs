@@ -7,10 +7,11 @@ use skein_core::{ids::RunId, plan::Hash};
 
 use super::{
     append::{insert_open, insert_row, records},
-    int, key,
+    dead, int, key,
 };
 use crate::store::{
     Claim, ClaimError, NewRun, StoreError,
+    dead::seen_to,
     sqlite::owner::{Me, process},
 };
 
@@ -37,6 +38,18 @@ pub fn create(db: &Connection, me: &Me, new: &[Creation]) -> rusqlite::Result<Re
         if key(db, &new.run)?.is_some() || !names.insert(&new.run) {
             return Ok(Err(StoreError::Failed(format!("there is a run `{}` already", new.run))));
         }
+    }
+    let letters = || new.iter().flat_map(|new| &new.new.settles);
+    for (id, _) in letters() {
+        match dead::settled(db, id)? {
+            Ok(None) => {}
+            Ok(Some(before)) => return Ok(Err(seen_to(id, &before))),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    for (id, settled) in letters() {
+        // Nothing came between, in the same transaction.
+        let _ = dead::settle(db, id, settled)?;
     }
     let keys = new.iter().map(|new| insert(db, me, new)).collect::<rusqlite::Result<_>>()?;
     Ok(Ok(keys))

@@ -1,0 +1,108 @@
+//! Fork: a new run of the same plan that begins with results of one that is over.
+//!
+//! Owns what a fork needs of the old run beside its journal: copies of the artifacts that its steps may take. Which
+//! results are reused is the core's to choose.
+
+use std::path::Path;
+
+use skein_core::{
+    engine::{AttemptId, Fork, ForkedFrom, NoFork, Outcome, Past, Reused, Start, StepReused},
+    ids::RunId,
+    ir::Kind,
+};
+
+use super::{Begin, plan_of};
+use crate::{
+    store::{RunRow, Store, StoreError},
+    workspace::{ArtifactError, Root, RunDir, root::PathError},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ForkError {
+    #[error(transparent)]
+    NoFork(#[from] NoFork),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("what the steps gave cannot be copied: {0}")]
+    Artifacts(#[from] ArtifactError),
+    #[error("what `{step}` gave is not there any more")]
+    Gone { step: String },
+}
+
+impl From<PathError> for ForkError {
+    fn from(error: PathError) -> ForkError {
+        ForkError::Artifacts(error.into())
+    }
+}
+
+/// Makes ready a fork of a run from a step. Its folder has all that it takes over; the run itself is not there yet.
+pub fn fork(
+    store: &dyn Store,
+    state: &Path,
+    row: &RunRow,
+    from: &str,
+    run: RunId,
+) -> Result<(Begin, Fork), ForkError> {
+    let past = past(store, row)?;
+    let fork = past.fork(from)?;
+    let state = Root::open(state)?;
+    if let Err(error) = carry(&state, &past, &row.run, &run, &fork) {
+        // A folder without a run is nobody's; if it cannot go either, that is not what went wrong.
+        let _ = RunDir::remove(&state, &run);
+        return Err(error);
+    }
+    let context = past.state().start.as_ref().map(|start| start.context.clone()).unwrap_or_default();
+    let forked_from = Some(ForkedFrom { run: row.run.clone(), step: from.to_owned() });
+    let start = Start { context, forked_from, ..Start::new(run) };
+    let begin = Begin::new(past.plan().clone(), start, row.about.clone());
+    Ok((Begin { reused: fork.reused.clone(), ..begin }, fork))
+}
+
+fn past(store: &dyn Store, row: &RunRow) -> Result<Past, StoreError> {
+    let mut past = Past::new(plan_of(store, row)?);
+    let mut broken = None;
+    store.read(&row.run, 0, &mut |batch| {
+        broken = past.read(&batch).err();
+        broken.is_none()
+    })?;
+    match broken {
+        None => Ok(past),
+        Some(error) => {
+            Err(StoreError::Damaged(format!("the journal of `{}` cannot be read: {error}", row.run)))
+        }
+    }
+}
+
+/// Copies what the steps that are reused gave.
+fn carry(state: &Root, past: &Past, old: &RunId, new: &RunId, fork: &Fork) -> Result<(), ForkError> {
+    let steps = fork.reused.iter().filter_map(|reused| match reused {
+        Reused::Step(step) => step.attempt.map(|attempt| (attempt, step)),
+        Reused::Instance(_) => None,
+    });
+    let steps: std::collections::BTreeMap<AttemptId, &StepReused> =
+        steps.map(|(attempt, step)| (attempt, &**step)).collect();
+    let theirs = match RunDir::open(state, old) {
+        Ok(folder) => Some(folder),
+        Err(error) if error.is_missing() => None,
+        Err(error) => return Err(error.into()),
+    };
+    let ours = RunDir::create(state, new)?;
+    for (before, now) in &fork.attempts {
+        let adopted = theirs.as_ref().map(|theirs| ours.adopt(theirs, *before, *now)).transpose()?;
+        let must = steps.get(now).is_some_and(|step| gives(past, *before, step.outcome));
+        if must && adopted != Some(true) {
+            let instance = past.state().instance(before.at.0);
+            let step = past.plan().definition.scope(instance.scope).step(before.at.1).id.to_string();
+            return Err(ForkError::Gone { step });
+        }
+    }
+    Ok(())
+}
+
+/// Whether an attempt kept something that others may take.
+fn gives(past: &Past, attempt: AttemptId, outcome: Outcome) -> bool {
+    let instance = past.state().instance(attempt.at.0);
+    let step = past.plan().definition.scope(instance.scope).step(attempt.at.1);
+    let ended = matches!(outcome, Outcome::Succeeded | Outcome::Incomplete | Outcome::Exhausted);
+    ended && matches!(&step.kind, Kind::Work(work) if !work.gives.is_empty())
+}

@@ -1,0 +1,53 @@
+//! Adopting: what an attempt of another run gave, as if one of this run had given it.
+
+use skein_core::{engine::AttemptId, limits};
+
+use super::{
+    ArtifactError, Kept,
+    copy::settle,
+    keep::{FILES, MANIFEST},
+    put::place,
+};
+use crate::workspace::{Root, RunDir};
+
+impl RunDir {
+    /// Copies what an attempt of another run gave, so that nothing of that run is needed any more. Whether it gave
+    /// anything.
+    pub fn adopt(&self, from: &RunDir, theirs: AttemptId, ours: AttemptId) -> Result<bool, ArtifactError> {
+        let seen = from.find_attempt(theirs)?;
+        let seen =
+            seen.map(|files| files.read_observation(limits::VALUE_BYTES as u64)).transpose()?.flatten();
+        if let Some(seen) = seen {
+            self.attempt(ours)?.write_observation(&seen)?;
+        }
+        let Some(kept) = from.find_kept(theirs)? else { return Ok(false) };
+        if self.find_kept(ours)?.is_some() {
+            return Ok(true);
+        }
+        let pending = self.begin_artifacts(ours)?;
+        let copied = copy_all(from, theirs, &kept, &pending);
+        if copied.is_err() {
+            self.drop_artifacts(ours)?;
+        }
+        copied?;
+        let manifest = serde_json::to_vec(&kept).expect("a manifest is plain data");
+        pending.replace(MANIFEST, &manifest)?;
+        self.end_artifacts(ours)?;
+        Ok(true)
+    }
+}
+
+fn copy_all(from: &RunDir, theirs: AttemptId, kept: &Kept, pending: &Root) -> Result<(), ArtifactError> {
+    let files = pending.make_folders(FILES, true)?;
+    for artifact in &kept.artifacts {
+        let of = |error| ArtifactError::Of { name: artifact.name.clone(), error };
+        let source = from.kept_files(theirs, artifact)?;
+        let to = files.make_folders(artifact.name.as_str(), true)?;
+        for folder in &artifact.folders {
+            to.make_folders_unsynced(folder, true).map_err(of)?;
+        }
+        place(&source, &artifact.files, &to).map_err(of)?;
+        settle(&to, &artifact.files, &artifact.folders).map_err(of)?;
+    }
+    Ok(())
+}

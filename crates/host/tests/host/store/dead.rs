@@ -1,0 +1,115 @@
+//! What any store must do with dead letters. `conformance` runs each of these on each of them.
+
+use skein_core::{ir::ErrorClass, time::Time};
+use skein_host::store::{
+    AppendError, Dead, DeadId, DeadRow, How, NewRun, Settled, Store, StoreError, WhichDead,
+};
+
+use super::{
+    conformance::World,
+    support::{Log, append, id, new_run},
+};
+
+fn row(number: u64, step: &str) -> DeadRow {
+    DeadRow {
+        number,
+        step: step.into(),
+        class: ErrorClass::Transient,
+        code: Some("E1".into()),
+        message: "it broke".into(),
+        attempts: 3,
+        attempt: Some("0.1.1.1.main.3".parse().unwrap()),
+        at: Time(5),
+    }
+}
+
+/// A row with dead letters, which is written.
+fn dies(store: &dyn Store, log: &mut Log, letters: &[(u64, &str)], retried: Option<bool>) {
+    let mut next = log.row(&["x"]);
+    next.dead = letters.iter().map(|(number, step)| row(*number, step)).collect();
+    next.retried = retried;
+    let batch = next.batch.clone();
+    append(store, next).unwrap();
+    log.wrote(&batch);
+}
+
+fn names(letters: &[Dead]) -> Vec<String> {
+    letters.iter().map(|dead| dead.id().to_string()).collect()
+}
+
+fn open(store: &dyn Store) -> Vec<String> {
+    names(&store.dead(&WhichDead::Open(9)).unwrap())
+}
+
+fn dropped() -> Settled {
+    Settled { how: How::Dropped(Some("old".into())), by: Some("ada".into()), at: Some(Time(9)) }
+}
+
+pub fn dead_letters_come_with_their_row(world: &World) {
+    let store = world();
+    let (mut first, mut second) = (Log::create(&*store, "a"), Log::create(&*store, "b"));
+    assert_eq!(open(&*store), [""; 0]);
+    dies(&*store, &mut first, &[(1, "x"), (4, "y[2]/z")], None);
+    dies(&*store, &mut second, &[(2, "x")], None);
+    let other = world();
+    let all = other.dead(&WhichDead::Newest(9)).unwrap();
+    assert_eq!(names(&all), ["b.2", "a.4", "a.1"], "the newest first");
+    assert_eq!(all[1], Dead { run: id("a"), row: row(4, "y[2]/z"), settled: None });
+    assert_eq!(names(&other.dead(&WhichDead::Open(2)).unwrap()), ["b.2", "a.4"]);
+    assert_eq!(names(&other.dead(&WhichDead::Of(id("a"))).unwrap()), ["a.4", "a.1"]);
+    assert_eq!(names(&other.dead(&WhichDead::Of(id("none"))).unwrap()), [""; 0]);
+    // Nothing of a row that is lost is seen.
+    let mut lost = first.row(&["x"]);
+    lost.claim.epoch += 1;
+    lost.dead = vec![row(9, "lost")];
+    assert_eq!(append(&*store, lost), Err(AppendError::Lost));
+    assert_eq!(open(&*store), ["b.2", "a.4", "a.1"]);
+}
+
+pub fn a_dead_letter_is_seen_to_once(world: &World) {
+    let store = world();
+    dies(&*store, &mut Log::create(&*store, "a"), &[(1, "x"), (2, "y")], None);
+    let letter = DeadId { run: id("a"), number: 1 };
+    assert_eq!(store.settle(&letter, &dropped()), Ok(None));
+    let again = Settled { how: How::Dropped(None), ..dropped() };
+    assert_eq!(world().settle(&letter, &again), Ok(Some(dropped())), "the first stands");
+    assert_eq!(open(&*store), ["a.2"]);
+    let all = store.dead(&WhichDead::Newest(9)).unwrap();
+    assert_eq!(all[1].settled, Some(dropped()), "it stays recorded");
+    for unknown in [DeadId { run: id("a"), number: 7 }, DeadId { run: id("none"), number: 1 }] {
+        assert!(matches!(store.settle(&unknown, &dropped()), Err(StoreError::Failed(_))));
+    }
+}
+
+pub fn dead_letters_are_left_to_a_retry_or_not(world: &World) {
+    let store = world();
+    let mut log = Log::create(&*store, "a");
+    dies(&*store, &mut log, &[(1, "x"), (2, "y")], None);
+    store.settle(&DeadId { run: id("a"), number: 1 }, &dropped()).unwrap();
+    dies(&*store, &mut log, &[(3, "z")], Some(true));
+    assert_eq!(open(&*store), [""; 0], "also those of the same row");
+    let settled = |store: &dyn Store| -> Vec<Option<Settled>> {
+        store.dead(&WhichDead::Of(id("a"))).unwrap().into_iter().map(|dead| dead.settled).collect()
+    };
+    let left = Some(Settled::RETRIED);
+    assert_eq!(settled(&*store), [left.clone(), left, Some(dropped())]);
+    dies(&*store, &mut log, &[], Some(false));
+    assert_eq!(settled(&*world()), [None, None, Some(dropped())]);
+}
+
+pub fn a_run_sees_to_dead_letters_as_it_is_made(world: &World) {
+    let store = world();
+    dies(&*store, &mut Log::create(&*store, "a"), &[(1, "x"), (2, "y")], None);
+    let rerun = |run: &str, number| {
+        let settled = Settled { how: How::Rerun(id(run)), by: None, at: None };
+        NewRun { settles: vec![(DeadId { run: id("a"), number }, settled)], ..new_run(run) }
+    };
+    store.create(&[rerun("b", 1)]).unwrap();
+    assert_eq!(open(&*store), ["a.2"]);
+    // Of two that would do it again, one does; and nothing of the other is there.
+    let refused = world().create(&[rerun("c", 2), rerun("d", 1)]).unwrap_err();
+    assert!(refused.to_string().contains("`a.1` is done again by run b"), "{refused}");
+    assert_eq!(open(&*store), ["a.2"]);
+    assert!(store.run(&id("c")).unwrap().is_none() && store.run(&id("d")).unwrap().is_none());
+    assert!(store.create(&[rerun("e", 7)]).is_err());
+}

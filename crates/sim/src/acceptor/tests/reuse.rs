@@ -1,0 +1,82 @@
+//! A fork that begins with one step of a chain, and where else that may not be.
+
+use serde_json::json;
+use skein_core::{
+    engine::{Event, ForkedFrom, Outcome, Start, StepReused},
+    ids::RunId,
+    ir::{Effect, ErrorClass, RunStatus},
+    plan::Plan,
+    time::Time,
+};
+
+use super::{History, Pen, at, judge};
+use crate::kit::*;
+
+fn reused(outcome: Outcome, effect: Effect) -> Event {
+    Event::StepReused(Box::new(StepReused {
+        at: at(0, 0),
+        outcome,
+        output: json!({"n": 1}).into(),
+        error: None,
+        effect,
+        route: None,
+        attempt: None,
+        attempts: 1,
+        summary: None,
+        items: None,
+        decided_by: None,
+        started: None,
+        ended: Time(1),
+    }))
+}
+
+/// `a` is reused, `b` comes after it.
+fn history(forked: bool, event: Event) -> (Plan, History) {
+    let run = |name| RunId::new(name).unwrap();
+    let from = ForkedFrom { run: run("old"), step: "b".into() };
+    let start = Start { forked_from: forked.then_some(from), ..Start::new(run("r")) };
+    let mut pen = Pen::started(plan(graph(vec![work("a"), after(work("b"), &["a"])])), start);
+    pen.put(event);
+    pen.works(at(0, 1), None);
+    pen.decided(RunStatus::Succeeded, json!(null));
+    pen.done()
+}
+
+fn good_result() -> Event {
+    reused(Outcome::Succeeded, Effect::GO_ON)
+}
+
+#[test]
+fn a_fork_that_begins_with_a_result_is_accepted() {
+    let (plan, history) = history(true, good_result());
+    assert_eq!(judge(&plan, &history), Ok(()));
+}
+
+#[test]
+fn a_run_that_is_no_fork_reuses_nothing() {
+    let (plan, history) = history(false, good_result());
+    assert!(judge(&plan, &history).unwrap_err().contains("takes over results before"));
+}
+
+#[test]
+fn nothing_is_reused_later_or_twice() {
+    let (plan, whole) = history(true, good_result());
+    for i in 2..whole.len() {
+        let mut more = whole.clone();
+        more.insert(i, whole[1].clone());
+        assert!(judge(&plan, &more).is_err(), "before {:?}", whole[i].1);
+    }
+}
+
+#[test]
+fn a_result_that_the_run_failed_by_is_not_reused() {
+    for (outcome, effect) in [
+        (Outcome::Failed(ErrorClass::Fatal), Effect::ABORT),
+        (Outcome::Cancelled, Effect::BLOCK),
+        // The table says something else of it.
+        (Outcome::Failed(ErrorClass::Fatal), Effect::GO_ON),
+    ] {
+        let (plan, history) = history(true, reused(outcome, effect));
+        assert!(judge(&plan, &history).is_err(), "{outcome:?}");
+    }
+}

@@ -1,0 +1,179 @@
+//! `skein fork`: a new run of the same plan that goes on from a step, with the results of what came before it.
+
+use std::{
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::Args;
+use skein_core::{
+    closest::did_you_mean,
+    engine::{Again, Fork, NoFork},
+    ids::RunId,
+    time::Time,
+};
+use skein_host::{
+    host::{Begin, ForkError, fork as prepare, new_id},
+    store::{DeadId, How, RunRow, Settled, Store, StoreError, WhichDead},
+    workspace::{Root, RunDir},
+};
+
+use super::run::{How as Stay, start};
+use crate::{
+    exit::Exit,
+    live::{one_line, outermost},
+    output::{Format, Output},
+    own, person, say,
+    state::{State, failed},
+};
+
+/// So many steps are named.
+const NAMED: usize = 10;
+
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct Arguments {
+    /// The run, by its id or how that begins.
+    run: String,
+    /// The first step that is done again, with all that comes after it.
+    #[arg(long, value_name = "STEP")]
+    from: String,
+    #[command(flatten)]
+    how: Stay,
+}
+
+pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
+    let forked = State::with_run(state, &arguments.run, output)
+        .and_then(|(state, row)| fork(&state, &row, &arguments.from, &arguments.how, output));
+    forked.unwrap_or_else(|exit| exit)
+}
+
+/// Forks a run from a step.
+pub fn fork(state: &State, row: &RunRow, from: &str, how: &Stay, output: Output) -> Result<Exit, Exit> {
+    // What people decided at gates is taken over, which is for people to do.
+    say::outside(state, output)?;
+    check(row, output)?;
+    let mut about = say::about(row, output)?;
+    about.user = person::name();
+    let run = new_id();
+    let (begin, fork) = prepare(&*state.store, &state.path, row, from, run.clone())
+        .map_err(|error| refused(row, &error, output))?;
+    let settles = again(state, row, &fork, &run).map_err(|error| failed(&error, output))?;
+    let begin = Begin { settles, about: about.value(), ..begin };
+    if output.format == Format::Human {
+        output.text(&told(row, from, &fork, &about.workspace.display().to_string()));
+    }
+    let ended = start(state, begin, &about, own::workers(&about.project), how, output);
+    if ended.is_err() {
+        clear(state, &run);
+    }
+    ended
+}
+
+/// The dead letters of a run that a fork of it sees to: those of steps that are done again.
+fn again(state: &State, row: &RunRow, fork: &Fork, by: &RunId) -> Result<Vec<(DeadId, Settled)>, StoreError> {
+    let letters = state.store.dead(&WhichDead::Of(row.run.clone()))?;
+    let open = letters.iter().filter(|dead| {
+        dead.settled.is_none() && !fork.steps.iter().any(|step| step == outermost(&dead.row.step))
+    });
+    Ok(open.map(|dead| (dead.id(), settled(How::Rerun(by.clone())))).collect())
+}
+
+/// What someone at this terminal did about a dead letter, now.
+pub fn settled(how: How) -> Settled {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let at = Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
+    Settled { how, by: Some(person::name()), at: Some(at) }
+}
+
+/// The folder of a run that never came to be goes.
+fn clear(state: &State, run: &RunId) {
+    if let (Ok(None), Ok(root)) = (state.store.run(run), Root::open(&state.path)) {
+        // Nobody looks for what is left of it.
+        let _ = RunDir::remove(&root, run);
+    }
+}
+
+/// Says no to a run that goes on: two would work in one workspace.
+fn check(row: &RunRow, output: Output) -> Result<(), Exit> {
+    let run = &row.run;
+    if let Some(why) = &row.quarantined {
+        let message = format!("run `{run}` was set aside: {why}");
+        return Err(output.refuse(
+            Exit::Refused,
+            &message,
+            Some(&format!("`skein events {run}` tells what happened")),
+        ));
+    }
+    if !row.head.closed {
+        return Err(not_over(row, output));
+    }
+    Ok(())
+}
+
+fn not_over(row: &RunRow, output: Output) -> Exit {
+    let run = &row.run;
+    let message = format!("run `{run}` is not over, and a fork would work in the same workspace");
+    let hint = format!("`skein resume {run}` brings it to its end, `skein cancel {run}` ends it");
+    output.refuse(Exit::Refused, &message, Some(&hint))
+}
+
+fn refused(row: &RunRow, error: &ForkError, output: Output) -> Exit {
+    let run = &row.run;
+    let (message, hint) = match error {
+        ForkError::NoFork(NoFork::NotOver) => return not_over(row, output),
+        ForkError::NoFork(NoFork::Unknown { step, known }) => {
+            let hint = did_you_mean(step, known.iter().map(String::as_str));
+            let steps = format!("it can be forked from {}", listed(known));
+            (format!("run `{run}` has no step `{step}`"), Some(hint.unwrap_or(steps)))
+        }
+        ForkError::NoFork(inside @ NoFork::Inside { outer, .. }) => (
+            inside.to_string(),
+            Some(format!("`skein fork {run} --from {outer}` does all of `{outer}` again")),
+        ),
+        ForkError::NoFork(NoFork::Never { step }) => {
+            let message = format!("run `{run}` never came to `{step}`, so nothing comes before it");
+            (message, Some(format!("`skein runs {run}` shows where it went")))
+        }
+        ForkError::Store(error) => return failed(error, output),
+        ForkError::Artifacts(_) | ForkError::Gone { .. } => (
+            error.to_string(),
+            Some(format!(
+                "fork from an earlier step, or see `{}`",
+                RunDir::place(Path::new("runs"), run).display()
+            )),
+        ),
+    };
+    output.refuse(Exit::Refused, &message, hint.as_deref())
+}
+
+/// What is reused, what is not, and what nobody turns back.
+fn told(row: &RunRow, from: &str, fork: &Fork, workspace: &str) -> String {
+    let mut text = match &fork.steps[..] {
+        [] => format!("Nothing of run {} comes before {from}: all is done again.\n", row.run),
+        steps => format!("Reused of run {}: {}.\n", row.run, listed(steps)),
+    };
+    for (step, why) in fork.again.iter().take(NAMED) {
+        let why = match why {
+            Again::Undone => "it was undone",
+            Again::Failed => "the run failed by it",
+            Again::Cancelled => "it was cancelled",
+            Again::After => "it comes after one that is",
+        };
+        text += &format!("Done again: {step}, because {why}.\n");
+    }
+    if fork.again.len() > NAMED {
+        text += &format!("Done again: {} more.\n", fork.again.len() - NAMED);
+    }
+    text += &format!("The workspace is left as it is: {workspace}\n");
+    one_line_each(&text)
+}
+
+fn one_line_each(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", one_line(line))).collect()
+}
+
+fn listed(steps: &[String]) -> String {
+    let more = if steps.len() > NAMED { ", …" } else { "" };
+    format!("{}{more}", steps.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "))
+}
