@@ -220,7 +220,7 @@ pub enum Event {
     },
 }
 
-fn is_null(value: &Arc<Value>) -> bool {
+pub(super) fn is_null(value: &Arc<Value>) -> bool {
     value.is_null()
 }
 

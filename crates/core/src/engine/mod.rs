@@ -16,6 +16,7 @@ mod hook;
 mod input;
 mod journal;
 mod limit;
+pub mod pairs;
 mod refusal;
 mod scope_env;
 mod size;
@@ -39,6 +40,6 @@ pub use refusal::Refusal;
 pub use scope_env::utc;
 pub use state::{
     Cancel, Completion, Deadline, Instance, InstancePhase, More, OpeningKind, OpeningState, RunEnd, RunPhase,
-    RunState, StepState, WalkState, wanted,
+    RunState, STATE_VERSION, StepState, WalkState, wanted,
 };
 pub use transitions::Phase;

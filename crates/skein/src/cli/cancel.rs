@@ -81,7 +81,7 @@ fn carry_through(state: &State, row: &RunRow, output: Output) -> Result<Exit, Ex
         Follow { run: &row.run, plan, store, workspace, kept: &kept, before, waits, quiet, had, ask };
     let last = watch::follow(follow, &own.told, output);
     if last.over == Over::Waits {
-        own.host.leave(&row.run);
+        own.host.leave(std::slice::from_ref(&row.run));
     }
     Ok(match (last.over, last.state.status()) {
         (Over::Closed, RunStatus::Cancelled | RunStatus::Undone) => Exit::Done,

@@ -149,7 +149,7 @@ pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit
             continue;
         }
         if last.over == Over::Waits {
-            own.host.leave(&run);
+            own.host.leave(&[run]);
         }
         return watch::exit(&last.state, &last.over, own.is_stopped(), output);
     }

@@ -187,9 +187,13 @@ fn tell(run: &RunId, path: &str, text: &str, level: Level, output: Output) {
 
 fn leave_waiting(own: &Own, all: &mut BTreeMap<RunId, One>) {
     let waits = |one: &One| one.over.is_none() && one.state.status() == RunStatus::Waiting;
+    let mut left = Vec::new();
     for (run, one) in all.iter_mut().filter(|(_, one)| waits(one)) {
-        own.host.leave(run);
         one.over = Some(Over::Waits);
+        left.push(run.clone());
+    }
+    if !left.is_empty() {
+        own.host.leave(&left);
     }
 }
 

@@ -154,7 +154,7 @@ fn runs_are_made_together_or_not_at_all(world: &World) {
 fn of_several_runs_those_that_are_free_are_had(world: &World) {
     let (first, second) = (world(), world());
     let claims = first.create(&[new_run("a"), new_run("b")]).unwrap();
-    first.release(&claims[0]).unwrap();
+    first.release(&claims[..1]).unwrap();
     let had = second.claim(&[id("none"), id("a"), id("b")]).unwrap();
     assert!(matches!(had[0], Err(ClaimError::Unknown(_))));
     assert_eq!(had[1].as_ref().map(|claim| claim.epoch), Ok(2));
@@ -176,13 +176,13 @@ fn a_claim_that_is_over_cannot_append(world: &World) {
     let store = world();
     let mut old = Log::create(&*store, "r");
     old.append(&*store, &["0"]).unwrap();
-    store.release(&old.claim).unwrap();
+    store.release(std::slice::from_ref(&old.claim)).unwrap();
     assert_eq!(old.append(&*store, &["1"]), Err(AppendError::Lost));
     let mut new = Log::claim(&*store, "r");
     assert!(new.claim.epoch > old.claim.epoch);
     assert_eq!(old.append(&*store, &["1"]), Err(AppendError::Lost));
     // It has been let go of already, and so lets nothing go.
-    store.release(&old.claim).unwrap();
+    store.release(std::slice::from_ref(&old.claim)).unwrap();
     new.append(&*store, &["1"]).unwrap();
     assert_eq!(texts(&*store, "r"), ["0", "1"]);
 }
@@ -230,7 +230,7 @@ fn a_run_is_taken_from_nobody_or_the_dead(world: &World) {
     let log = Log::create(&*first, "r");
     assert!(matches!(take(&*first, &id("r")), Err(ClaimError::Owned(_))));
     assert!(matches!(take(&*second, &id("r")), Err(ClaimError::Owned(_))));
-    first.release(&log.claim).unwrap();
+    first.release(std::slice::from_ref(&log.claim)).unwrap();
     let mut log = Log::claim(&*second, "r");
     log.append(&*second, &["0"]).unwrap();
     assert!(matches!(take(&*first, &id("r")), Err(ClaimError::Owned(_))));
@@ -247,7 +247,7 @@ fn who_has_a_run_is_told(world: &World) {
     let mut log = Log::create(&*first, "r");
     assert_eq!(owner(&first), Owner::Here);
     assert!(matches!(owner(&second), Owner::Other(_)));
-    first.release(&log.claim).unwrap();
+    first.release(std::slice::from_ref(&log.claim)).unwrap();
     assert_eq!(owner(&first), Owner::Nobody);
     assert_eq!(owner(&second), Owner::Nobody);
     log.claim = take(&*first, &id("r")).unwrap();
@@ -269,7 +269,7 @@ fn only_one_of_many_gets_a_run(world: &World) {
     for round in 0..10 {
         let run = format!("r{round}");
         let log = Log::create(&*owners[0], &run);
-        owners[0].release(&log.claim).unwrap();
+        owners[0].release(std::slice::from_ref(&log.claim)).unwrap();
         let start = Barrier::new(owners.len());
         let claim = |store: &Arc<dyn Store>| {
             start.wait();
@@ -543,7 +543,7 @@ fn unfinished_and_orphaned_runs_are_found(world: &World) {
     for run in ["orphan", "over", "parked", "aside", "second"] {
         let log = Log::create(&*dying, run);
         match run {
-            "parked" => dying.release(&log.claim).unwrap(),
+            "parked" => dying.release(std::slice::from_ref(&log.claim)).unwrap(),
             "aside" => dying.quarantine(&log.claim.run, "broken").unwrap(),
             "over" => {
                 let mut row = log.row(&["0"]);

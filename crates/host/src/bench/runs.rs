@@ -1,0 +1,103 @@
+//! Runs of a plan, on a real journal.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use skein_core::{engine::Start, ids::RunId, ir::RunStatus, plan::Plan};
+
+use super::{BenchError, Nobody, WORKERS};
+use crate::{
+    crew::{About, Crew},
+    hands::Hands,
+    host::{Begin, Capacity, Host, Told},
+    secret::Secrets,
+    store::{Sqlite, Store},
+};
+
+/// How long so many runs of a plan take together, whose steps nobody does.
+pub fn run(state: &Path, plan: &Plan, count: usize) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(state)?);
+    time(store, Box::<Nobody>::default(), WORKERS, plan, count, state)
+}
+
+/// How long one run takes whose steps are programs, so many at once.
+pub fn crew(state: &Path, plan: &Plan, at_once: u32) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(state)?);
+    let hands = Box::new(Crew::new(state, Secrets::default(), None)?);
+    time(store, hands, at_once, plan, 1, state)
+}
+
+fn time(
+    store: Arc<dyn Store>,
+    hands: Box<dyn Hands>,
+    workers: u32,
+    plan: &Plan,
+    count: usize,
+    state: &Path,
+) -> Result<Duration, BenchError> {
+    let (host, ended) = host(store, hands, workers);
+    let runs = (0..count).map(|n| start(n, plan, state)).collect();
+    let began = Instant::now();
+    host.begin(runs)?;
+    await_all(&ended, count)?;
+    Ok(began.elapsed())
+}
+
+/// How a run ended, or why no more will.
+pub(super) type Ended = Result<RunStatus, String>;
+
+/// A host, and how its runs end.
+pub(super) fn host(store: Arc<dyn Store>, hands: Box<dyn Hands>, workers: u32) -> (Host, Receiver<Ended>) {
+    let (tell, ended) = channel();
+    let watcher = Box::new(move |told: Told<'_>| {
+        let end = match told {
+            Told::Row { running, .. } => match &running.state.end {
+                Some(end) => Ok(end.status),
+                None => return,
+            },
+            Told::Closed { .. } | Told::Retries { .. } => return,
+            Told::NoSpace { .. } => Err("there is no space left".to_owned()),
+            Told::Lost { run } => Err(format!("run {run} was lost")),
+            Told::SetAside { why, .. } | Told::Broken { why } => Err(why.to_owned()),
+        };
+        let _ = tell.send(end);
+    });
+    (Host::new(store, hands, Capacity { workers }, watcher), ended)
+}
+
+/// Until so many runs have ended well.
+pub(super) fn await_all(ended: &Receiver<Ended>, count: usize) -> Result<(), BenchError> {
+    for _ in 0..count {
+        let end = ended.recv().unwrap_or_else(|_| Err("the host has stopped".to_owned()));
+        match end.map_err(BenchError::Failed)? {
+            RunStatus::Succeeded => {}
+            other => return Err(BenchError::Failed(format!("a run has {}", other.as_str()))),
+        }
+    }
+    Ok(())
+}
+
+/// The run of this number.
+pub fn start(number: usize, plan: &Plan, workspace: &Path) -> Begin {
+    let run = RunId::new(format!("bench-{number}")).expect("letters and digits are a name");
+    let about = About {
+        source: "bench".to_owned(),
+        project: workspace.to_owned(),
+        workspace: workspace.to_owned(),
+        roots: Vec::new(),
+        user: "bench".to_owned(),
+        agents: Default::default(),
+        tools: Default::default(),
+        secrets: Default::default(),
+        pass_env: Vec::new(),
+    };
+    let start = Start { run, retry_of: None, attempt: 1, context: Value::Null };
+    Begin { plan: plan.clone(), start, about: about.value() }
+}
