@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and who answers. One file a command.
 
+mod bench;
 mod cancel;
 mod completions;
 mod decide;
@@ -80,6 +81,8 @@ enum Command {
     List,
     /// Shows one workflow: what it takes, does and gives.
     Show(show::Arguments),
+    /// Measures how fast Skein is here, beside what the machine can do.
+    Bench(bench::Arguments),
     /// Prints completions for a shell.
     Completions(completions::Arguments),
 }
@@ -162,6 +165,7 @@ pub fn run() -> Exit {
         Command::Explain(arguments) => explain::run(&arguments, output),
         Command::List => list::run(output),
         Command::Show(arguments) => show::run(&arguments, output),
+        Command::Bench(arguments) => bench::run(&arguments, state, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
 }
