@@ -49,7 +49,7 @@ fn reopen(folder: &Path, name: &str, plan: &Plan) {
     let events = recall();
     let whole = best(|| assert_eq!(recall(), events));
     println!("{name}: {events} events, from the journal {whole:.1?}");
-    for part in [events * 2 / 3, events] {
+    for part in [events * 4 / 5, events] {
         let (took, bytes) = keep(&*store, &row, plan, part);
         let time = best(|| assert_eq!(recall(), events));
         let ratio = whole.as_secs_f64() / time.as_secs_f64();
@@ -66,4 +66,5 @@ fn main() {
         reopen(folder.path(), &format!("{count} steps in a row"), &bench::chain(count));
         reopen(folder.path(), &format!("two steps for each of {count} items"), &bench::items(count));
     }
+    reopen(folder.path(), "20 steps, each done 1000 times", &bench::checked(20));
 }

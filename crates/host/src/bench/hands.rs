@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Assignment, AttemptEnd, AttemptId, Cost, Publication, Report},
+    engine::{Assignment, AttemptEnd, AttemptId, Cost, Finding, Publication, Report, Role},
     ids::RunId,
 };
 
 use crate::hands::{Finish, Hands, Published, Running};
 
-/// Does nothing, and is done with it at once; or never.
+/// What checks say.
+const NOT_YET: &str = "it is not done yet";
+
+/// Does nothing, and is done with it at once; or never. No check is ever content.
 #[derive(Debug, Default)]
 pub struct Nobody {
     never: bool,
@@ -25,11 +28,18 @@ impl Nobody {
 }
 
 impl Hands for Nobody {
-    fn start(&mut self, _: Running<'_>, _: AttemptId, _: &Assignment, finish: Finish) {
+    fn start(&mut self, _: Running<'_>, attempt: AttemptId, _: &Assignment, finish: Finish) {
         if self.never {
             return self.begun.push(finish);
         }
-        let end = AttemptEnd::Succeeded { output: Arc::new(Value::Null) };
+        let end = match attempt.role {
+            Role::Check => AttemptEnd::Checked {
+                finding: Finding::Incomplete,
+                reasons: vec![NOT_YET.to_owned()],
+                fingerprints: Vec::new(),
+            },
+            _ => AttemptEnd::Succeeded { output: Arc::new(Value::Null) },
+        };
         finish.tell(Report { end, cost: Cost::default() });
     }
 

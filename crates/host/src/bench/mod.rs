@@ -14,7 +14,7 @@ use std::io;
 pub use adopt::{Left, finish, leave};
 pub use hands::Nobody;
 pub use machine::{commits, make, spawns, syncs};
-pub use plans::{chain, fan_out, gated, items, side_by_side};
+pub use plans::{chain, checked, fan_out, gated, items, side_by_side};
 pub use runs::{crew, run, start};
 
 use crate::{crew::CrewError, host::ResumeError, store::OpenError, store::StoreError};

@@ -6,7 +6,8 @@ use serde_json::json;
 use skein_core::{
     expr::Expr,
     ids::{StepId, WorkflowId},
-    ir::{Each, EachErrors, Gate, GateTimeout, Kind, Scope, Shape, Step, Work, Worker, Workflow},
+    ir::{Check, Each, EachErrors, Effect, Gate, GateTimeout, Kind, Scope, Shape, Step, Work, Worker, Workflow},
+    limits,
     plan::{Plan, check},
 };
 
@@ -37,6 +38,26 @@ pub fn items(count: usize) -> Plan {
     let (parallelism, errors) = (Some(4), EachErrors::default());
     let each = Each { over, parallelism, errors, scope: Arc::new(inner) };
     plan(vec![Step::new(name("all"), Kind::Each(each))], None)
+}
+
+/// Steps beside each other, each done again and again because its check is never content.
+pub fn checked(count: usize) -> Plan {
+    let again = |n: usize| {
+        let mut step = step(&format!("s{n}"), Vec::new());
+        step.policy.effects.incomplete = Effect::CONTINUE;
+        if let Kind::Work(work) = &mut step.kind {
+            work.check = Some(Box::new(Check {
+                worker: work.worker.clone(),
+                timeout: None,
+                max_iterations: limits::ITERATIONS,
+                incomplete_is_an_end: true,
+                decision_file: None,
+                convergence: None,
+            }));
+        }
+        step
+    };
+    plan((0..count).map(again).collect(), None)
 }
 
 /// A step, and a gate after it that nobody opens.

@@ -50,8 +50,8 @@ fn time(
     Ok(began.elapsed())
 }
 
-/// How a run ended, or why no more will.
-pub(super) type Ended = Result<RunStatus, String>;
+/// A run has ended, or why it did not end well.
+pub(super) type Ended = Result<(), String>;
 
 /// A host, and how its runs end.
 pub(super) fn host(store: Arc<dyn Store>, hands: Box<dyn Hands>, workers: u32) -> (Host, Receiver<Ended>) {
@@ -59,7 +59,11 @@ pub(super) fn host(store: Arc<dyn Store>, hands: Box<dyn Hands>, workers: u32) -
     let watcher = Box::new(move |told: Told<'_>| {
         let end = match told {
             Told::Row { running, .. } => match &running.state.end {
-                Some(end) => Ok(end.status),
+                Some(end) if end.status == RunStatus::Succeeded => Ok(()),
+                Some(end) => {
+                    let why = end.error.as_ref().map(|error| format!(": {}", error.message));
+                    Err(format!("a run ended as {}{}", end.status.as_str(), why.unwrap_or_default()))
+                }
                 None => return,
             },
             Told::Closed { .. } | Told::Retries { .. } => return,
@@ -76,16 +80,14 @@ pub(super) fn host(store: Arc<dyn Store>, hands: Box<dyn Hands>, workers: u32) -
 pub(super) fn await_all(ended: &Receiver<Ended>, count: usize) -> Result<(), BenchError> {
     for _ in 0..count {
         let end = ended.recv().unwrap_or_else(|_| Err("the host has stopped".to_owned()));
-        match end.map_err(BenchError::Failed)? {
-            RunStatus::Succeeded => {}
-            other => return Err(BenchError::Failed(format!("a run has {}", other.as_str()))),
-        }
+        end.map_err(BenchError::Failed)?;
     }
     Ok(())
 }
 
-/// The run of this number.
-pub fn start(number: usize, plan: &Plan, workspace: &Path) -> Begin {
+/// The run of this number. Its workspace is where the state folder is.
+pub fn start(number: usize, plan: &Plan, state: &Path) -> Begin {
+    let workspace = state.parent().unwrap_or(state);
     let run = RunId::new(format!("bench-{number}")).expect("letters and digits are a name");
     let about = About {
         source: "bench".to_owned(),

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use skein_core::{
-    engine::{Batch, Driver, Event},
+    engine::{Batch, Driver, Event, JournalError},
     ids::RunId,
     plan::{Definition, Hash, Plan},
 };
@@ -116,8 +116,8 @@ impl<'a> Recall<'a> {
 }
 
 impl Recalled {
-    fn take(&mut self, batch: &Batch) -> Result<(), skein_core::engine::JournalError> {
-        self.driver.recall(batch)?;
+    fn take(&mut self, batch: &Batch) -> Result<(), JournalError> {
+        self.driver.recall_checked(batch)?;
         batch.records.iter().for_each(|record| self.ledger.feed(record));
         Ok(())
     }

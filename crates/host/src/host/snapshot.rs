@@ -24,7 +24,7 @@ const FORM: (&str, u32) = (env!("CARGO_PKG_VERSION"), STATE_VERSION);
 const EVENTS: u64 = 2_000;
 /// A snapshot is made when the journal is longer by so much of what the last one holds: all of them together then cost
 /// no more than a few times the last.
-const GROWN: u64 = 2;
+const GROWN: u64 = 4;
 /// One that is larger than this is not kept.
 const BYTES: usize = 64 * 1024 * 1024;
 const HASH: usize = 32;

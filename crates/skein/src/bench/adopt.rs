@@ -30,7 +30,7 @@ pub fn lines(folder: &Path, sizes: &Sizes, commit: f64) -> Measured<[Line; 2]> {
         waiting = waiting.min(in_state(folder, |state| resume_waiting(state, sizes.runs))?);
         steps = steps.min(in_state(folder, |state| finish(state, sizes.runs))?);
     }
-    let (limit, goal) = (Some(("one commit", commit)), Goal::AtMost(2.0));
+    let (limit, goal) = (Some(("one commit", commit)), Goal::Figure(2.0));
     let name = format!("`resume --all` of {} runs at a gate", sizes.runs);
     let other = format!("going on with {} runs of one step", sizes.runs);
     Ok([

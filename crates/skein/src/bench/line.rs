@@ -12,12 +12,12 @@ pub enum Unit {
     Bytes,
 }
 
-/// What is good enough. Less is better.
+/// What is good enough: at least that of a rate, at most that of anything else.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Goal {
-    AtMost(f64),
+    Figure(f64),
     /// So many times the limit.
-    RatioAtMost(f64),
+    Ratio(f64),
 }
 
 #[derive(Debug)]
@@ -43,47 +43,44 @@ impl Line {
         Line { id, name, figure, unit, limit, goal }
     }
 
+    /// How the figure is to the limit. Of rates it is the other way round than of the times for one.
     fn ratio(&self) -> Option<f64> {
-        self.limit.map(|(_, limit)| self.figure / limit)
+        self.limit.map(|(_, limit)| self.unit.plain(self.figure) / self.unit.plain(limit))
     }
 
     pub fn is_met(&self) -> bool {
-        match self.goal {
-            Goal::AtMost(most) => self.figure <= most,
-            Goal::RatioAtMost(most) => self.ratio().is_some_and(|ratio| ratio <= most),
-        }
+        let (is, most) = match self.goal {
+            Goal::Figure(goal) => (Some(self.unit.plain(self.figure)), self.unit.plain(goal)),
+            Goal::Ratio(goal) => (self.ratio(), goal),
+        };
+        is.is_some_and(|is| if self.unit == Unit::Rate { is >= most } else { is <= most })
     }
 
     /// What, measured, limit, ratio, goal and whether it is met.
     pub fn cells(&self) -> [String; 6] {
-        let (limit, ratio) = match self.limit {
-            Some((of, limit)) => (format!("{of} {}", self.unit.shown(limit)), ratio(self.ratio())),
-            None => (String::new(), String::new()),
-        };
-        let goal = match (self.goal, self.unit) {
-            (Goal::AtMost(most), Unit::Rate) => format!("at least {}", self.unit.shown(most)),
-            (Goal::AtMost(most), unit) => format!("at most {}", unit.shown(most)),
-            (Goal::RatioAtMost(most), _) => format!("ratio at most {most}"),
+        let limit = self.limit.map(|(of, limit)| format!("{of} {}", self.unit.shown(limit)));
+        let ratio = self.ratio().map(|ratio| format!("{ratio:.2}"));
+        let bound = if self.unit == Unit::Rate { "at least" } else { "at most" };
+        let goal = match self.goal {
+            Goal::Figure(goal) => format!("{bound} {}", self.unit.shown(goal)),
+            Goal::Ratio(goal) => format!("ratio {bound} {goal}"),
         };
         let met = if self.is_met() { "met" } else { "missed" };
+        let (limit, ratio) = (limit.unwrap_or_default(), ratio.unwrap_or_default());
         [self.name.clone(), self.unit.shown(self.figure), limit, ratio, goal, met.to_owned()]
     }
 
     pub fn json(&self) -> Value {
         let figure = |figure: f64| self.unit.plain(figure);
         let limit = self.limit.map(|(of, limit)| json!({"of": of, "figure": figure(limit)}));
-        let goal = match (self.goal, self.unit) {
-            (Goal::AtMost(most), Unit::Rate) => json!({"of": "figure", "at_least": figure(most)}),
-            (Goal::AtMost(most), _) => json!({"of": "figure", "at_most": figure(most)}),
-            (Goal::RatioAtMost(most), _) => json!({"of": "ratio", "at_most": most}),
+        let bound = if self.unit == Unit::Rate { "at_least" } else { "at_most" };
+        let goal = match self.goal {
+            Goal::Figure(goal) => json!({"of": "figure", bound: figure(goal)}),
+            Goal::Ratio(goal) => json!({"of": "ratio", bound: goal}),
         };
         json!({"id": self.id, "name": self.name, "figure": figure(self.figure), "unit": self.unit.word(),
                "limit": limit, "ratio": self.ratio(), "goal": goal, "met": self.is_met()})
     }
-}
-
-fn ratio(ratio: Option<f64>) -> String {
-    ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"))
 }
 
 impl Unit {
@@ -139,11 +136,15 @@ mod tests {
 
     #[test]
     fn a_goal_is_about_the_figure_or_about_the_ratio() {
-        let line = |figure, goal| Line::new("x", "x".into(), figure, Unit::Rate, Some(("y", 2.0)), goal);
-        assert!(line(3.0, Goal::RatioAtMost(1.5)).is_met());
-        assert!(!line(3.1, Goal::RatioAtMost(1.5)).is_met());
-        assert!(line(0.5, Goal::AtMost(0.5)).is_met());
-        assert_eq!(line(0.5, Goal::AtMost(0.25)).cells()[4..], ["at least 4 a second", "missed"]);
-        assert_eq!(line(0.5, Goal::AtMost(0.25)).json()["ratio"], 0.25);
+        let line = |unit, figure, goal| Line::new("x", "x".into(), figure, unit, Some(("y", 2.0)), goal);
+        assert!(line(Unit::Time, 3.0, Goal::Ratio(1.5)).is_met());
+        assert!(!line(Unit::Time, 3.1, Goal::Ratio(1.5)).is_met());
+        assert!(line(Unit::Time, 0.5, Goal::Figure(0.5)).is_met());
+        // Twice as fast as the limit.
+        assert!(line(Unit::Rate, 1.0, Goal::Ratio(2.0)).is_met());
+        assert!(!line(Unit::Rate, 1.1, Goal::Ratio(2.0)).is_met());
+        let missed = line(Unit::Rate, 0.5, Goal::Figure(0.25));
+        assert_eq!(missed.cells()[3..], ["4.00", "at least 4 a second", "missed"]);
+        assert_eq!(missed.json()["ratio"], 4.0);
     }
 }

@@ -70,11 +70,11 @@ pub fn measure(folder: &Path, sizes: &Sizes) -> Measured<Report> {
     }
     let commit = Some(("one commit", machine.commit));
     let name = format!("chain of {} steps, each", sizes.chain);
-    lines.push(Line::new("chain", name, step, Unit::Time, commit, Goal::RatioAtMost(1.6)));
+    lines.push(Line::new("chain", name, step, Unit::Time, commit, Goal::Ratio(1.6)));
     let name = format!("fan-out of {} and a join", sizes.width);
-    lines.push(Line::new("fan_out", name, fan, Unit::Time, commit, Goal::AtMost(0.050)));
+    lines.push(Line::new("fan_out", name, fan, Unit::Time, commit, Goal::Figure(0.050)));
     let name = format!("{} runs of {SHORT} steps", sizes.runs);
-    lines.push(Line::new("runs", name, all, Unit::Rate, commit, Goal::AtMost(1.0 / 50_000.0)));
+    lines.push(Line::new("runs", name, all, Unit::Rate, commit, Goal::Figure(1.0 / 50_000.0)));
     for (at, at_once) in AT_ONCE.into_iter().enumerate() {
         lines.push(workers(folder, sizes, &mut machine, at, at_once)?);
     }
@@ -103,7 +103,7 @@ fn workers(
     };
     let id = ["workers_2", "workers_16"][at];
     let name = format!("{} steps that start `true`, {at_once} at once", sizes.workers);
-    Ok(Line::new(id, name, each, Unit::Rate, Some(limit), Goal::RatioAtMost(1.0)))
+    Ok(Line::new(id, name, each, Unit::Rate, Some(limit), Goal::Ratio(1.0)))
 }
 
 impl Machine {

@@ -39,8 +39,8 @@ pub fn lines(folder: &Path, rounds: usize, spawn: f64) -> Measured<[Line; 2]> {
     let limit = Some(("one start of `true`", spawn));
     let name = "from `skein run` to its first step".to_owned();
     Ok([
-        Line::new("start", name, time, Unit::Time, limit, Goal::AtMost(0.015)),
-        Line::new("memory", "most memory until then".to_owned(), memory, Unit::Bytes, None, Goal::AtMost(20e6)),
+        Line::new("start", name, time, Unit::Time, limit, Goal::Figure(0.015)),
+        Line::new("memory", "most memory until then".to_owned(), memory, Unit::Bytes, None, Goal::Figure(20e6)),
     ])
 }
 
