@@ -1,7 +1,7 @@
 //! Runs whose process was killed, and how long it takes to go on with all of them.
 
 use std::{
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read, Write},
     path::Path,
     process::{Child, Command, Stdio},
     time::Instant,
@@ -52,7 +52,8 @@ pub fn leave(state: &Path, what: &str, runs: usize) -> Measured<()> {
         STEP => bench::leave(state, &bench::chain(1), runs, true)?,
         _ => bench::leave(state, &bench::gated(), runs, false)?,
     };
-    println!("{READY}");
+    let mut out = io::stdout();
+    writeln!(out, "{READY}").and_then(|()| out.flush())?;
     io::stdin().read_to_end(&mut Vec::new())?;
     drop(left);
     Ok(())

@@ -68,6 +68,7 @@ conformance! {
     waiting_for_an_answer_ends
     a_definition_is_kept_once
     values_are_kept_by_content
+    a_snapshot_is_kept_in_place_of_the_one_before
     a_run_that_is_set_aside_is_nobodys
     lists_are_newest_first
     unfinished_and_orphaned_runs_are_found
@@ -504,6 +505,21 @@ fn values_are_kept_by_content(world: &World) {
     let empty = store.put(b"").unwrap();
     assert_eq!(store.get(empty), Ok(vec![]));
     assert!(matches!(store.get(Hash::ZERO), Err(StoreError::Failed(_))));
+}
+
+fn a_snapshot_is_kept_in_place_of_the_one_before(world: &World) {
+    let store = world();
+    let (log, _) = (Log::create(&*store, "r"), Log::create(&*store, "R"));
+    assert_eq!((store.snapshot(&id("r")), store.snapshot(&id("none"))), (None, None));
+    store.keep_snapshot(&id("r"), b"first");
+    assert_eq!(store.snapshot(&id("r")).as_deref(), Some(&b"first"[..]));
+    let large = vec![7; 3_000_000];
+    store.keep_snapshot(&id("r"), &large);
+    // It is for whoever has the run next.
+    drop((store, log));
+    let next = world();
+    assert_eq!(next.snapshot(&id("r")), Some(large));
+    assert_eq!(next.snapshot(&id("R")), None);
 }
 
 fn a_run_that_is_set_aside_is_nobodys(world: &World) {
