@@ -67,8 +67,8 @@ fn carry_through(state: &State, row: &RunRow, output: Output) -> Result<Exit, Ex
     let about = say::about(row, output)?;
     // Without its secrets a step that undoes something is held, and says so.
     let secrets = Secrets::load(&about.secrets).unwrap_or_default();
-    let plan = state.plan(row, output)?;
-    let before = watch::events(&*state.store, &row.run).map_err(|error| failed(&error, output))?;
+    let (plan, before) = state.recall(row, output)?;
+    let before = before.events;
     let own = Own::new(state, secrets, own::workers(&about.project), output)?;
     own.listen(vec![row.run.clone()], &person::name(), output)?;
     own.resume(&row.run, output)?;

