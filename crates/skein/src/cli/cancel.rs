@@ -16,7 +16,7 @@ use crate::{
     own::{self, Own},
     person,
     say::{self, Taken},
-    state::{State, failed},
+    state::State,
     watch::{self, Follow, Over},
 };
 
