@@ -6,7 +6,9 @@ use serde_json::json;
 use skein_core::{
     expr::Expr,
     ids::{StepId, WorkflowId},
-    ir::{Check, Each, EachErrors, Effect, Gate, GateTimeout, Kind, Scope, Shape, Step, Work, Worker, Workflow},
+    ir::{
+        Check, Each, EachErrors, Effect, Gate, GateTimeout, Kind, Scope, Shape, Step, Work, Worker, Workflow,
+    },
     limits,
     plan::{Plan, check},
 };

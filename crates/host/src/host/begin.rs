@@ -8,12 +8,7 @@ use skein_core::{
     plan::Hash,
 };
 
-use super::{
-    Begin, Recall, ResumeError,
-    owned::Owned,
-    recall::Recalled,
-    turn::Loop,
-};
+use super::{Begin, Recall, ResumeError, owned::Owned, recall::Recalled, turn::Loop};
 use crate::{
     store::{Claim, NewRun, StoreError},
     workspace::Ledger,

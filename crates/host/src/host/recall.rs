@@ -62,14 +62,15 @@ impl<'a> Recall<'a> {
     /// The run as it is now.
     pub fn run(&mut self, row: &RunRow) -> Result<Recalled, StoreError> {
         let plan = self.bare(row)?;
-        match self.from_snapshot(row, &plan) {
+        match self.by_snapshot(row, &plan) {
             Some(recalled) => Ok(recalled),
-            None => self.from_journal(row, plan),
+            None => self.by_journal(row, plan),
         }
     }
 
-    fn from_snapshot(&self, row: &RunRow, plan: &Plan) -> Option<Recalled> {
-        let Snapshot { state, chain, ledger, .. } = Snapshot::read(&self.store.snapshot(&row.run)?, &row.run)?;
+    fn by_snapshot(&self, row: &RunRow, plan: &Plan) -> Option<Recalled> {
+        let Snapshot { state, chain, ledger, .. } =
+            Snapshot::read(&self.store.snapshot(&row.run)?, &row.run)?;
         let snapshot = state.events;
         let driver = Driver::from_state(plan, state, chain)?;
         let mut recalled = Recalled { driver, ledger, snapshot };
@@ -85,7 +86,7 @@ impl<'a> Recall<'a> {
         (fits && read.is_ok()).then_some(recalled)
     }
 
-    fn from_journal(&self, row: &RunRow, plan: Plan) -> Result<Recalled, StoreError> {
+    fn by_journal(&self, row: &RunRow, plan: Plan) -> Result<Recalled, StoreError> {
         let run = &row.run;
         let mut recalled = Recalled { driver: Driver::new(plan), ledger: Ledger::new(), snapshot: 0 };
         let mut broken = None;

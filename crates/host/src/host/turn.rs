@@ -15,7 +15,9 @@ use skein_core::{
     time::{Millis, Time},
 };
 
-use super::{Answer, Capacity, Key, Said, Told, Watcher, letter, owned::Asker, owned::Owned, snapshot::Keeper};
+use super::{
+    Answer, Capacity, Key, Said, Told, Watcher, letter, owned::Asker, owned::Owned, snapshot::Keeper,
+};
 use crate::{
     clock::Clock,
     hands::{Finish, Hands, Published},

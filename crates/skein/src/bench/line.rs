@@ -116,7 +116,8 @@ impl Unit {
 /// A whole number, in groups of three.
 fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
-    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
     groups.join(",")
 }
 

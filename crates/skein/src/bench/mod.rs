@@ -14,8 +14,12 @@ use std::{fs, path::Path, time::Duration};
 use skein_core::plan::Plan;
 use skein_host::bench::{self, BenchError};
 
-pub use self::{adopt::leave, place::{Folder, NoFolder}, report::Report};
 use self::line::{Goal, Line, Unit};
+pub use self::{
+    adopt::leave,
+    place::{Folder, NoFolder},
+    report::Report,
+};
 
 type Measured<T> = Result<T, BenchError>;
 
@@ -84,13 +88,7 @@ pub fn measure(folder: &Path, sizes: &Sizes) -> Measured<Report> {
 }
 
 /// One run whose steps each start a process that does nothing.
-fn workers(
-    folder: &Path,
-    sizes: &Sizes,
-    machine: &mut Machine,
-    at: usize,
-    at_once: u32,
-) -> Measured<Line> {
+fn workers(folder: &Path, sizes: &Sizes, machine: &mut Machine, at: usize, at_once: u32) -> Measured<Line> {
     let plan: Plan = bench::side_by_side(sizes.workers, at_once);
     let mut each = f64::INFINITY;
     for _ in 0..sizes.rounds {
@@ -109,8 +107,7 @@ fn workers(
 impl Machine {
     fn of(folder: &Path, sizes: &Sizes) -> Measured<Machine> {
         let [commit, sync, spawn] = [f64::INFINITY; 3];
-        let mut machine =
-            Machine { commit, sync, spawn, make: [None; 2], spawns: [f64::INFINITY; 2] };
+        let mut machine = Machine { commit, sync, spawn, make: [None; 2], spawns: [f64::INFINITY; 2] };
         for _ in 0..sizes.rounds {
             machine.sync = machine.sync.min(of(bench::syncs(folder, sizes.chain)?, sizes.chain));
             machine.spawn = machine.spawn.min(of(bench::spawns(sizes.workers, 1)?, sizes.workers));

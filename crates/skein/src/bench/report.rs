@@ -36,8 +36,7 @@ impl Report {
         }
         text.push_str(&format!("\n{}\n", paint.title("Skein")));
         let heads = ["", "measured", "beside", "ratio", "goal", ""].map(str::to_owned);
-        let rows: Vec<[String; 6]> =
-            [heads].into_iter().chain(self.lines.iter().map(Line::cells)).collect();
+        let rows: Vec<[String; 6]> = [heads].into_iter().chain(self.lines.iter().map(Line::cells)).collect();
         let widths: Vec<usize> = (0..6)
             .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
             .collect();

@@ -40,7 +40,14 @@ pub fn lines(folder: &Path, rounds: usize, spawn: f64) -> Measured<[Line; 2]> {
     let name = "from `skein run` to its first step".to_owned();
     Ok([
         Line::new("start", name, time, Unit::Time, limit, Goal::Figure(0.015)),
-        Line::new("memory", "most memory until then".to_owned(), memory, Unit::Bytes, None, Goal::Figure(20e6)),
+        Line::new(
+            "memory",
+            "most memory until then".to_owned(),
+            memory,
+            Unit::Bytes,
+            None,
+            Goal::Figure(20e6),
+        ),
     ])
 }
 
@@ -85,7 +92,9 @@ fn most_memory(pid: u32) -> Measured<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
-    kib.map(|kib| kib * 1024.0).ok_or_else(|| BenchError::Failed("the system does not tell how much memory a process has".to_owned()))
+    kib.map(|kib| kib * 1024.0).ok_or_else(|| {
+        BenchError::Failed("the system does not tell how much memory a process has".to_owned())
+    })
 }
 
 /// Open at both ends, so that it waits for nobody.

@@ -33,7 +33,17 @@ fn everything_is_measured_and_nothing_is_left() {
     }
     let lines = report["lines"].as_array().unwrap();
     let ids: Vec<&str> = lines.iter().map(|line| line["id"].as_str().unwrap()).collect();
-    let all = ["chain", "fan_out", "runs", "workers_2", "workers_16", "start", "memory", "resume_gates", "resume_steps"];
+    let all = [
+        "chain",
+        "fan_out",
+        "runs",
+        "workers_2",
+        "workers_16",
+        "start",
+        "memory",
+        "resume_gates",
+        "resume_steps",
+    ];
     assert_eq!(ids, all);
     for line in lines {
         assert!(is_positive(&line["figure"]), "{line}");
@@ -50,9 +60,8 @@ fn everything_is_measured_and_nothing_is_left() {
 #[test]
 fn a_missed_goal_is_an_exit_status_only_if_that_was_asked_for() {
     let folder = Folder::new();
-    let quick = |more: &[&str]| {
-        run(skein(&folder.0).args(["bench", "--quick", "--state", "here/state"]).args(more))
-    };
+    let quick =
+        |more: &[&str]| run(skein(&folder.0).args(["bench", "--quick", "--state", "here/state"]).args(more));
     let done = quick(&["--check", "--format", "json"]);
     let report: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(done.code, if report["met"] == true { 0 } else { 4 }, "{}{}", done.out, done.err);

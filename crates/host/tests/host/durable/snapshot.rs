@@ -115,7 +115,10 @@ fn a_snapshot_that_is_damaged_or_of_something_else_is_not_used() {
     bad.push(("more than is known".into(), edited("{\"form\"", "{\"more\":1,\"form\"")));
     bad.push(("less than is needed".into(), edited("\"completions\":0,", "")));
     let chain = format!("\"chain\":\"{}\"", all[2].chain);
-    bad.push(("another row".into(), edited(&chain, &chain.replace(&all[2].chain.to_string(), &all[1].chain.to_string()))));
+    bad.push((
+        "another row".into(),
+        edited(&chain, &chain.replace(&all[2].chain.to_string(), &all[1].chain.to_string())),
+    ));
     let events = format!("\"events\":{},", all[3].seq);
     bad.push(("not at a row".into(), edited(&events, &format!("\"events\":{},", all[3].seq - 1))));
     bad.push(("of no events".into(), edited(&events, "\"events\":0,")));
