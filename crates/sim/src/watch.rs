@@ -206,7 +206,16 @@ impl Watch {
     /// A driver was made from the journal.
     pub fn replayed(&mut self, driver: &Driver) -> Result<(), String> {
         self.told = None;
-        if *driver.state() == self.shadow { Ok(()) } else { Err("I1: replay gives another state".to_owned()) }
+        if *driver.state() != self.shadow {
+            return Err("I1: replay gives another state".to_owned());
+        }
+        // A host may have kept the state instead of reading all rows again.
+        let written = serde_json::to_vec(driver.state()).map_err(|error| error.to_string())?;
+        match serde_json::from_slice::<RunState>(&written) {
+            Ok(read) if read == self.shadow => Ok(()),
+            Ok(_) => Err("I1: a state that was written is read as another".to_owned()),
+            Err(error) => Err(format!("I1: a state that was written cannot be read: {error}")),
+        }
     }
 
     /// Nothing will happen any more.

@@ -3,6 +3,7 @@
 //! Owns the terminal, the files and the exit status. What anything means is said by the libraries below it.
 
 mod ask;
+mod bench;
 mod changes;
 mod cli;
 mod config;

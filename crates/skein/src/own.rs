@@ -88,14 +88,15 @@ impl Own {
                 let Some(host) = host.upgrade() else { return };
                 stopped.store(true, Ordering::Release);
                 let runs = runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                if n > 0 {
+                    host.leave(&runs);
+                    let left = |run| (Some(run), Note::Over(Over::Left));
+                    runs.into_iter().for_each(|run| drop(notes.send(left(run))));
+                    continue;
+                }
                 for run in &runs {
-                    if n == 0 {
-                        let reason = Some("stopped at the terminal".to_owned());
-                        let _ = host.say(run, Input::Cancel { by: user.clone(), reason });
-                    } else {
-                        host.leave(run);
-                        let _ = notes.send((Some(run.clone()), Note::Over(Over::Left)));
-                    }
+                    let reason = Some("stopped at the terminal".to_owned());
+                    let _ = host.say(run, Input::Cancel { by: user.clone(), reason });
                 }
             }
         };

@@ -210,7 +210,7 @@ fn take(
         // What is made known of its end needs no workers, and a run that is over should not wait for anyone.
         let _ = gone.recv_timeout(PATIENCE);
     }
-    host.leave(run);
+    host.leave(std::slice::from_ref(run));
     Ok((if ended { Taken::AndEnded } else { Taken::Here }, answer))
 }
 

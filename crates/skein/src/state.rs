@@ -7,7 +7,7 @@ use std::{
 
 use skein_core::{closest::did_you_mean, engine::RunState, ids::RunId, plan::Plan};
 use skein_host::{
-    host::plan_of,
+    host::Recall,
     store::{RunRow, Sqlite, Store, StoreError, Which},
     worker,
     workspace::RunDir,
@@ -83,21 +83,13 @@ impl State {
     }
 
     pub fn plan(&self, row: &RunRow, output: Output) -> Result<Plan, Exit> {
-        plan_of(&*self.store, row).map_err(|error| failed(&error, output))
+        Recall::new(&*self.store).plan(row).map_err(|error| failed(&error, output))
     }
 
     /// A run as its journal tells it.
     pub fn recall(&self, row: &RunRow, output: Output) -> Result<(Plan, RunState), Exit> {
-        let plan = self.plan(row, output)?;
-        let mut state = RunState::new();
-        let read = self.store.read(&row.run, 0, &mut |batch| {
-            for record in &batch.records {
-                skein_core::engine::apply(&plan, &mut state, record.at, &record.event);
-            }
-            true
-        });
-        read.map_err(|error| failed(&error, output))?;
-        Ok((plan, state))
+        let recalled = Recall::new(&*self.store).run(row).map_err(|error| failed(&error, output))?;
+        Ok(recalled.driver.into_parts())
     }
 }
 

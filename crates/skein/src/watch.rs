@@ -20,7 +20,7 @@ use skein_core::{
 };
 use skein_host::{
     clock::Clock,
-    host::{Told, Watcher},
+    host::{Recall, Told, Watcher},
     store::Store,
     worker::shown,
     workspace::RunDir,
@@ -165,16 +165,6 @@ pub struct Follow<'a> {
     pub ask: Option<Ask>,
 }
 
-/// How many events a run has.
-pub fn events(store: &dyn Store, run: &RunId) -> Result<u64, skein_host::store::StoreError> {
-    let mut events = 0;
-    store.read(run, 0, &mut |batch| {
-        events = batch.seq + batch.records.len() as u64;
-        true
-    })?;
-    Ok(events)
-}
-
 /// How a run was left that was followed.
 #[derive(Debug)]
 pub struct Last {
@@ -205,6 +195,12 @@ impl Follow<'_> {
                 wanted
             });
         }
+    }
+
+    /// The run as it is, without telling what happened before; none where all of that is told.
+    fn state(&self, format: Format) -> Option<RunState> {
+        let row = self.store.run(self.run).ok()?.filter(|_| format == Format::Json && self.before > 0)?;
+        Some(Recall::new(self.store).run(&row).ok()?.driver.into_parts().1)
     }
 
     fn is_over(&self, state: &RunState) -> bool {
@@ -288,20 +284,22 @@ pub fn summary(follow: Follow<'_>, output: Output) -> (RunState, String) {
 fn plain(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
     let mut next = None;
     let mut jsonl = Jsonl::new(follow.plan.clone());
-    let mut state = RunState::new();
+    let recalled = follow.state(output.format);
+    let before = if recalled.is_some() { 0 } else { follow.before };
+    let mut state = recalled.unwrap_or_default();
     let mut take = |state: &mut RunState, batch: &Batch, show: bool| {
         for record in &batch.records {
             skein_core::engine::apply(&follow.plan, state, record.at, &record.event);
         }
-        if let Ok(lines) = jsonl.row(batch)
+        if output.format == Format::Jsonl
+            && let Ok(lines) = jsonl.row(batch)
             && show
             && !follow.quiet
-            && output.format == Format::Jsonl
         {
             output.exact(&lines);
         }
     };
-    follow.read(0, follow.before, &mut |batch| take(&mut state, batch, false));
+    follow.read(0, before, &mut |batch| take(&mut state, batch, false));
     let over = loop {
         if follow.is_over(&state) {
             break Over::Waits;

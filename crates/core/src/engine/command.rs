@@ -5,11 +5,14 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{AttemptId, Given, Mode, Publication};
 use crate::time::{Millis, Time};
 
 /// The wanted world. Whatever is in flight and not here is to be stopped.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Commands {
     pub runs: BTreeMap<AttemptId, Assignment>,
     pub publish: BTreeSet<Publication>,
@@ -17,7 +20,8 @@ pub struct Commands {
 }
 
 /// A worker's task, beside what the plan says of its step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Assignment {
     pub given: Arc<Given>,
     pub mode: Mode,

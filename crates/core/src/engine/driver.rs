@@ -82,9 +82,23 @@ impl Driver {
         Ok(driver)
     }
 
+    /// A run as it was after a row whose hash is this, for which others vouch. The rows that follow are then recalled.
+    /// None: it is not a state of this plan.
+    pub fn from_state(plan: &Plan, state: RunState, chain: Hash) -> Option<Driver> {
+        let root = state.instances.first().filter(|_| state.definition == plan.definition.hash())?;
+        let plan = plan.definition.given(root.input.clone());
+        Some(Driver { state, chain, ..Driver::new(plan) })
+    }
+
     /// The next row of the journal of a run that is being read back.
     pub fn recall(&mut self, batch: &Batch) -> Result<(), JournalError> {
         batch.check(self.state.events, self.chain)?;
+        self.recall_checked(batch)
+    }
+
+    /// The same, of a store that has checked each row against the one before it.
+    pub fn recall_checked(&mut self, batch: &Batch) -> Result<(), JournalError> {
+        batch.check_place(self.state.events)?;
         if let (0, Some(Record { event, .. })) = (batch.seq, batch.records.first()) {
             self.check_plan(event)?;
         }
@@ -109,7 +123,7 @@ impl Driver {
             Event::RunStarted { definition, parameters, .. }
                 if *definition == self.plan.definition.hash() =>
             {
-                self.plan.parameters = parameters.clone();
+                self.plan = self.plan.definition.given(parameters.clone());
                 Ok(())
             }
             Event::Quarantined { .. } => Ok(()),
@@ -129,6 +143,11 @@ impl Driver {
     /// The hash of everything appended so far, and of what is being appended.
     pub fn chain(&self) -> Hash {
         self.chain
+    }
+
+    /// The plan and the state, for who only looks.
+    pub fn into_parts(self) -> (Plan, RunState) {
+        (self.plan, self.state)
     }
 
     /// Whether everything said so far has been decided and is durable.

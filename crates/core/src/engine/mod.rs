@@ -17,6 +17,7 @@ mod hook;
 mod input;
 mod journal;
 mod limit;
+pub mod pairs;
 mod past;
 mod refusal;
 mod reused;
@@ -47,6 +48,6 @@ pub use reused::{InstanceReused, Reused, StepReused};
 pub use scope_env::utc;
 pub use state::{
     Cancel, Completion, Deadline, Instance, InstancePhase, More, OpeningKind, OpeningState, RunEnd, RunPhase,
-    RunState, StepState, WalkState, wanted,
+    RunState, STATE_VERSION, StepState, WalkState, wanted,
 };
 pub use transitions::Phase;

@@ -1,18 +1,20 @@
 //! The state of a run: what its events add up to, with an index for every question that `decide` asks.
 //!
 //! Owns the data and how it is read. `apply` alone changes it. Nothing here is searched: steps are small integers,
-//! what is unmet is counted, what could start is in a set, deadlines are in order.
+//! what is unmet is counted, what could start is in a set, deadlines are in order. It can be written and read back, for
+//! a cache ([`STATE_VERSION`]); what is as it is in a new run is left out.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
     AttemptId, Commands, Cost, Error, Given, Halt, InstanceEnd, InstanceIx, Mode, Onward, Opening, Outcome,
-    Part, Role, Route, Start, StepAt, UndoTarget, Walk, transitions::Phase,
+    Part, Role, Route, Start, StepAt, UndoTarget, Walk, event::is_null, pairs, transitions::Phase,
 };
 use crate::{
     ids::SignalName,
@@ -21,8 +23,13 @@ use crate::{
     time::Time,
 };
 
+/// The version of a state that is written. Raised with any change to what `apply` makes of events, or to how that is
+/// written: a state of another version is not the state that this code would come to, and is of no use.
+pub const STATE_VERSION: u32 = 1;
+
 /// Where a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RunPhase {
     /// Not started.
     New,
@@ -39,7 +46,8 @@ impl RunPhase {
         [RunPhase::New, RunPhase::Going, RunPhase::Decided, RunPhase::Closed, RunPhase::Quarantined];
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RunState {
     pub phase: RunPhase,
     /// How many events it is made of.
@@ -53,6 +61,7 @@ pub struct RunState {
     pub openings: Vec<OpeningState>,
     /// Signals that no wait has taken yet, oldest first.
     pub signals: VecDeque<(SignalName, Arc<Value>)>,
+    #[serde(with = "pairs")]
     pub walks: BTreeMap<Walk, WalkState>,
     pub spent: Cost,
     pub cancel: Option<Cancel>,
@@ -68,6 +77,7 @@ pub struct RunState {
     /// Walks whose next undo waits for a worker.
     pub(super) undoable: BTreeSet<Walk>,
     /// Steps that are being undone, and in which walk.
+    #[serde(with = "pairs")]
     pub(super) undoing: BTreeMap<StepAt, Walk>,
     pub(super) deadlines: BTreeSet<(Time, Deadline)>,
     /// How many steps with an undo have been completed.
@@ -78,16 +88,19 @@ pub struct RunState {
     pub(super) waits: BTreeMap<SignalName, BTreeSet<Opening>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Cancel {
     pub by: String,
     pub reason: Option<String>,
     pub at: Time,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RunEnd {
     pub status: RunStatus,
+    #[serde(default = "null", skip_serializing_if = "is_null")]
     pub output: Arc<Value>,
     pub error: Option<Error>,
     pub degraded: bool,
@@ -96,7 +109,8 @@ pub struct RunEnd {
 }
 
 /// What becomes due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Deadline {
     Instance(InstanceIx),
     Step(StepAt),
@@ -105,46 +119,66 @@ pub enum Deadline {
     Undo(Walk),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Instance {
     pub scope: ScopeIx,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub parent: Option<StepAt>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub part: Option<Part>,
     /// The instance of the workflow it belongs to: itself for a run's root and for a call.
     pub home: InstanceIx,
     pub phase: InstancePhase,
     pub steps: Vec<StepState>,
     /// What the workflow was given, and its `env`. Only in a home.
+    #[serde(default = "null", skip_serializing_if = "is_null")]
     pub input: Arc<Value>,
+    #[serde(default = "null", skip_serializing_if = "is_null")]
     pub env: Arc<Value>,
     /// Instances that belong to this workflow, itself included. Only in a home.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub members: Vec<InstanceIx>,
     /// Step executions of the workflow. Only in a home.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub executed: u32,
     /// Steps that have not ended.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub open: u32,
     /// Steps that are neither pending nor over.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub live: u32,
     /// Steps that are at work, and those that wait to be.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub slots: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub queue: BTreeSet<u32>,
     pub verdict: Verdict,
     /// The first failure that counts against it.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub error: Option<Error>,
+    #[serde(default = "null", skip_serializing_if = "is_null")]
     pub last_output: Arc<Value>,
     /// Where the cursor goes from the step that ended last. Only in a routed scope.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub cursor: Option<Route>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub completed: Vec<Completion>,
     /// Whether what was completed is to be undone because of how it was halted.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub undo_asked: bool,
     /// Whether something in it could not be undone.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub stuck: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub deadline: Option<Time>,
     pub started: Time,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub ended: Option<Time>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum InstancePhase {
     Going,
     /// Nothing more starts. `undo`: what was completed is undone when nothing is live.
@@ -162,67 +196,107 @@ pub enum InstancePhase {
 }
 
 /// A visit of a step that can be undone.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Completion {
     pub step: u32,
     pub visit: u32,
     /// Its place among all completions of the run.
     pub order: u64,
+    #[serde(default = "null", skip_serializing_if = "is_null")]
     pub output: Arc<Value>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StepState {
     pub phase: Phase,
     /// How many steps it still waits for.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub unmet: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub slot: bool,
     /// How many times it has arrived.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub visit: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub outcome: Option<Outcome>,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub effect: Option<Effect>,
+    #[serde(default = "null", skip_serializing_if = "is_null")]
     pub output: Arc<Value>,
     /// What only steps that were reached have.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub more: Option<Box<More>>,
 }
 
 /// The present visit of a step, and totals over all.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct More {
+    #[serde(skip_serializing_if = "is_first")]
     pub next: Onward,
     /// The attempt in flight.
+    #[serde(skip_serializing_if = "is_default")]
     pub live: Option<AttemptId>,
     /// The highest attempt number so far of this iteration, by role.
+    #[serde(skip_serializing_if = "is_default")]
     pub attempts: [u32; 4],
     /// Failures that count against the retry budget.
+    #[serde(skip_serializing_if = "is_default")]
     pub tries: u32,
+    #[serde(skip_serializing_if = "is_default")]
     pub interruptions: u32,
     /// How many times it was its turn to be undone.
+    #[serde(skip_serializing_if = "is_default")]
     pub undo_turns: u32,
+    #[serde(skip_serializing_if = "is_default")]
     pub undecided: u32,
+    #[serde(skip_serializing_if = "is_default")]
     pub stall: Option<(Hash, u32)>,
+    #[serde(skip_serializing_if = "is_default")]
     pub waived_budget: bool,
+    #[serde(skip_serializing_if = "is_default")]
     pub given: Option<Arc<Given>>,
     /// The output of the last main attempt that succeeded, before the step itself has.
+    #[serde(skip_serializing_if = "is_null")]
     pub result: Arc<Value>,
+    #[serde(skip_serializing_if = "is_default")]
     pub opening: Option<Opening>,
+    #[serde(skip_serializing_if = "is_default")]
     pub deadline: Option<Time>,
+    #[serde(skip_serializing_if = "is_default")]
     pub due: Option<Time>,
+    #[serde(skip_serializing_if = "is_default")]
     pub stopping: Option<super::Stop>,
+    #[serde(skip_serializing_if = "is_default")]
     pub held: Option<HoldReason>,
+    #[serde(skip_serializing_if = "is_default")]
     pub items: Option<Arc<Value>>,
+    #[serde(skip_serializing_if = "is_default")]
     pub children: Vec<InstanceIx>,
+    #[serde(skip_serializing_if = "is_default")]
     pub open_children: u32,
+    #[serde(skip_serializing_if = "is_default")]
     pub child_error: Option<Error>,
+    #[serde(skip_serializing_if = "is_default")]
     pub failed_children: u32,
+    #[serde(skip_serializing_if = "is_default")]
     pub error: Option<Error>,
+    #[serde(skip_serializing_if = "is_default")]
     pub summary: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
     pub cost: Cost,
+    #[serde(skip_serializing_if = "is_default")]
     pub total_attempts: u32,
     /// Whether this visit was taken over from another run.
+    #[serde(skip_serializing_if = "is_default")]
     pub reused: bool,
+    #[serde(skip_serializing_if = "is_default")]
     pub ready: Option<Time>,
+    #[serde(skip_serializing_if = "is_default")]
     pub started: Option<Time>,
+    #[serde(skip_serializing_if = "is_default")]
     pub ended: Option<Time>,
 }
 
@@ -267,12 +341,14 @@ impl Default for More {
 }
 
 /// Something that waits for a decision or a signal.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OpeningState {
     pub at: StepAt,
     pub kind: OpeningKind,
     pub approvers: Vec<Approver>,
     pub message: String,
+    #[serde(default = "null", skip_serializing_if = "is_null")]
     pub shows: Arc<Value>,
     pub deadline: Option<Time>,
     pub escalated: bool,
@@ -282,7 +358,8 @@ pub struct OpeningState {
     pub closed: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OpeningKind {
     Gate,
     Wait,
@@ -290,7 +367,8 @@ pub enum OpeningKind {
 }
 
 /// How far an undo has come.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WalkState {
     pub targets: Vec<UndoTarget>,
     /// The target that is being undone.
@@ -306,6 +384,14 @@ pub struct WalkState {
     pub failed: u32,
     pub uncertain: Vec<StepAt>,
     pub ended: bool,
+}
+
+fn is_first(next: &Onward) -> bool {
+    *next == Onward::FIRST
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The one null that is shared.

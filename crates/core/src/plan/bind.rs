@@ -38,8 +38,13 @@ impl Definition {
         if let Some(object) = parameters.as_object_mut() {
             object.sort_keys();
         }
+        Ok(self.given(Arc::new(parameters)))
+    }
+
+    /// The plan for parameters that were bound before.
+    pub fn given(self: &Arc<Self>, parameters: Arc<Value>) -> Plan {
         let hash = Hash::of_json(&(self.hash(), &parameters));
-        Ok(Plan { definition: self.clone(), parameters: Arc::new(parameters), hash })
+        Plan { definition: self.clone(), parameters, hash }
     }
 }
 

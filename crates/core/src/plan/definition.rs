@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Hash;
@@ -18,7 +19,8 @@ use crate::{
 };
 
 /// A scope by its number in the plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct ScopeIx(pub u32);
 
 /// Where a cursor goes, by number.

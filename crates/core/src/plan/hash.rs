@@ -25,9 +25,12 @@ impl Hash {
     }
 
     /// The hash of this one and what follows it.
-    pub fn chain(self, bytes: &[u8]) -> Hash {
+    pub fn chain<'a>(self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Hash {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.0).update(bytes);
+        hasher.update(&self.0);
+        for piece in pieces {
+            hasher.update(piece);
+        }
         Hash(*hasher.finalize().as_bytes())
     }
 }
@@ -71,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_hash_survives_json() {
-        let hash = Hash::of(b"x").chain(b"y");
+        let hash = Hash::of(b"x").chain([&b"y"[..]]);
         assert_eq!(serde_json::from_value::<Hash>(serde_json::to_value(hash).unwrap()).unwrap(), hash);
     }
 }

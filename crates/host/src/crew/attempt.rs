@@ -66,7 +66,7 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
     let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
-    files.root().replace(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
+    files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
     let context = tell_context(shared, &run, &grants, &job)?;
     take_in(&run, &folder, &job)?;
     let check = (job.attempt.role == Role::Check).then(nonce);

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use skein_core::{
-    engine::{Driver, Event, Input, RunPhase},
+    engine::{Driver, Input, RunPhase},
     ids::RunId,
-    plan::{Definition, Hash, Plan},
+    plan::Hash,
 };
 
-use super::{Begin, ResumeError, owned::Owned, turn::Loop};
+use super::{Begin, Recall, ResumeError, owned::Owned, recall::Recalled, turn::Loop};
 use crate::{
-    store::{Claim, NewRun, RunRow, Store, StoreError},
+    store::{Claim, NewRun, StoreError},
     workspace::Ledger,
 };
 
@@ -73,14 +73,16 @@ impl Loop {
         if !had.is_empty() {
             self.hands.clear(&had);
         }
-        let adopted = claims.into_iter().map(|claim| self.adopt(claim?)).collect();
+        let store = Arc::clone(&self.store);
+        let mut recall = Recall::new(&*store);
+        let adopted = claims.into_iter().map(|claim| self.adopt(claim?, &mut recall)).collect();
         // What was said to them while nobody listened.
         self.read_letters();
         adopted
     }
 
-    pub(super) fn adopt(&mut self, claim: Claim) -> Result<(), ResumeError> {
-        match self.recall(&claim) {
+    pub(super) fn adopt(&mut self, claim: Claim, recall: &mut Recall<'_>) -> Result<(), ResumeError> {
+        match recalled(&claim, recall) {
             Ok(mut owned) => {
                 owned.queue(Input::Recover, None);
                 // What became due while nobody had it comes before whatever is said to it now.
@@ -93,59 +95,22 @@ impl Loop {
                 Err(ResumeError::SetAside(why))
             }
             Err(error) => {
-                self.store.release(&claim)?;
+                self.store.release(&[claim])?;
                 Err(error.into())
             }
         }
     }
+}
 
-    /// The run as its journal tells it.
-    fn recall(&self, claim: &Claim) -> Result<Owned, StoreError> {
-        let run = &claim.run;
-        let row = self.store.run(run)?.ok_or_else(|| StoreError::Unknown(run.clone()))?;
-        let mut driver = Driver::new(bare(&*self.store, &row)?);
-        let (mut broken, mut ledger) = (None, Ledger::new());
-        self.store.read(run, 0, &mut |batch| {
-            broken = driver.recall(&batch).err();
-            batch.records.iter().for_each(|record| ledger.feed(record));
-            broken.is_none()
-        })?;
-        if let Some(error) = broken {
-            return Err(StoreError::Damaged(format!("the journal of `{run}` cannot be read: {error}")));
-        }
-        if driver.state().phase == RunPhase::New {
-            return Err(StoreError::Damaged(format!("the journal of `{run}` is empty")));
-        }
-        driver.recalled();
-        Ok(Owned::new(claim.clone(), driver, ledger, Arc::new(row.about)))
+fn recalled(claim: &Claim, recall: &mut Recall<'_>) -> Result<Owned, StoreError> {
+    let run = &claim.run;
+    let row = recall.row(run)?;
+    let Recalled { mut driver, ledger, snapshot } = recall.run(&row)?;
+    if driver.state().phase == RunPhase::New {
+        return Err(StoreError::Damaged(format!("the journal of `{run}` is empty")));
     }
-}
-
-/// The plan of a run that is stored, with the parameters that its journal begins with.
-pub fn plan_of(store: &dyn Store, row: &RunRow) -> Result<Plan, StoreError> {
-    let mut plan = bare(store, row)?;
-    store.read(&row.run, 0, &mut |batch| {
-        if let Some(Event::RunStarted { parameters, .. }) = batch.records.first().map(|record| &record.event)
-        {
-            plan.parameters = parameters.clone();
-            plan.hash = Hash::of_json(&(plan.definition.hash(), parameters));
-        }
-        false
-    })?;
-    Ok(plan)
-}
-
-/// The same without its parameters.
-fn bare(store: &dyn Store, row: &RunRow) -> Result<Plan, StoreError> {
-    let definition = definition(&store.definition(row.definition)?)?;
-    Ok(Plan { parameters: Arc::default(), hash: definition.hash(), definition })
-}
-
-fn definition(frozen: &[u8]) -> Result<Arc<Definition>, StoreError> {
-    let damaged = |why: String| StoreError::Damaged(format!("the stored plan cannot be read: {why}"));
-    let text = std::str::from_utf8(frozen).map_err(|error| damaged(error.to_string()))?;
-    let checked = Definition::from_frozen_json(text);
-    let why =
-        || checked.problems.iter().map(|problem| problem.message.clone()).collect::<Vec<_>>().join("; ");
-    checked.definition.clone().ok_or_else(|| damaged(why()))
+    driver.recalled();
+    let mut owned = Owned::new(claim.clone(), driver, ledger, Arc::new(row.about));
+    owned.snapshot = snapshot;
+    Ok(owned)
 }

@@ -1,13 +1,16 @@
 //! How runs go: they are over, set aside, taken by someone else, or left.
 
+use skein_core::ids::RunId;
+
 use super::{Key, Told, owned::Owned, turn::Loop};
 
 impl Loop {
     pub(super) fn close(&mut self, key: Key) {
+        self.snapshot_of_last(key);
         if let Some(owned) = self.drop_run(key) {
             if !owned.let_go {
                 // Whoever cannot let go of a run that is over holds nothing.
-                let _ = self.store.release(&owned.claim);
+                let _ = self.store.release(std::slice::from_ref(&owned.claim));
             }
             (self.watcher)(Told::Closed { run: owned.run() });
         }
@@ -27,9 +30,14 @@ impl Loop {
         }
     }
 
-    pub(super) fn leave(&mut self, key: Key) {
-        if let Some(owned) = self.drop_run(key) {
-            let _ = self.store.release(&owned.claim);
+    pub(super) fn leave(&mut self, runs: &[RunId]) {
+        let mut claims = Vec::new();
+        for key in runs.iter().filter_map(|run| self.by_id.get(run).copied()).collect::<Vec<_>>() {
+            self.snapshot_of_last(key);
+            claims.extend(self.drop_run(key).map(|owned| owned.claim));
+        }
+        if !claims.is_empty() {
+            let _ = self.store.release(&claims);
         }
     }
 

@@ -11,7 +11,7 @@ use skein_core::{
     ir::Kind,
 };
 
-use super::{Begin, plan_of};
+use super::{Begin, Recall};
 use crate::{
     store::{RunRow, Store, StoreError},
     workspace::{ArtifactError, Root, RunDir, root::PathError},
@@ -59,7 +59,7 @@ pub fn fork(
 }
 
 fn past(store: &dyn Store, row: &RunRow) -> Result<Past, StoreError> {
-    let mut past = Past::new(plan_of(store, row)?);
+    let mut past = Past::new(Recall::new(store).plan(row)?);
     let mut broken = None;
     store.read(&row.run, 0, &mut |batch| {
         broken = past.read(&batch).err();

@@ -10,7 +10,9 @@ mod end;
 mod fork;
 mod letter;
 mod owned;
+mod recall;
 mod retry;
+mod snapshot;
 mod turn;
 
 use std::{
@@ -34,9 +36,10 @@ use crate::{
     store::{AppendError, ClaimError, DeadId, Notice, Settled, Store, StoreError},
 };
 
-pub use begin::plan_of;
 pub use fork::{ForkError, fork};
 pub use letter::Answer;
+pub use recall::{Recall, Recalled};
+pub use snapshot::Snapshot;
 
 /// A run that this process owns, for as long as it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,9 +61,9 @@ pub(crate) enum Said {
         input: Input,
         reply: Sender<Result<(), Refusal>>,
     },
-    /// Let go of a run as it is, whatever is at work.
+    /// Let go of runs as they are, whatever is at work.
     Leave {
-        run: RunId,
+        runs: Vec<RunId>,
         reply: Sender<()>,
     },
     Appended {
@@ -189,10 +192,10 @@ impl Host {
         answer.recv().ok()
     }
 
-    /// Lets go of a run: its workers are ended and not waited for, and it can be resumed.
-    pub fn leave(&self, run: &RunId) {
+    /// Lets go of runs: their workers are ended and not waited for, and they can be resumed.
+    pub fn leave(&self, runs: &[RunId]) {
         let (reply, done) = channel();
-        self.send(Said::Leave { run: run.clone(), reply });
+        self.send(Said::Leave { runs: runs.to_vec(), reply });
         let _ = done.recv();
     }
 

@@ -62,6 +62,8 @@ pub(super) struct Owned {
     pub hungry: bool,
     /// Whether the row in flight lets go of the run.
     pub let_go: bool,
+    /// How many events were in it when a snapshot was last made.
+    pub snapshot: u64,
 }
 
 impl Owned {
@@ -88,6 +90,7 @@ impl Owned {
             ahead: BTreeSet::new(),
             hungry: false,
             let_go: false,
+            snapshot: 0,
         }
     }
 

@@ -3,6 +3,8 @@
 //! Owns when, under which name, and that it happens once: the name follows from the run's own, so whoever does this again
 //! after a crash finds the run that was made before.
 
+use std::sync::Arc;
+
 use skein_core::{
     engine::{Input, InstanceIx, Publication, Start},
     ids::RunId,
@@ -10,7 +12,7 @@ use skein_core::{
 };
 
 use super::{
-    Begin, Key, Told,
+    Begin, Key, Recall, Told,
     owned::{Asker, Owned},
     turn::Loop,
 };
@@ -77,7 +79,9 @@ impl Loop {
         match self.claim_one(&row.run) {
             Ok(claim) => {
                 self.hands.clear(std::slice::from_ref(&row.run));
-                self.adopt(claim).map(|()| true).map_err(|error| error.to_string())
+                let store = Arc::clone(&self.store);
+                let adopted = self.adopt(claim, &mut Recall::new(&*store));
+                adopted.map(|()| true).map_err(|error| error.to_string())
             }
             Err(ClaimError::Owned(_)) => Ok(false),
             Err(error) => Err(error.to_string()),

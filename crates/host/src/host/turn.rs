@@ -15,7 +15,9 @@ use skein_core::{
     time::{Millis, Time},
 };
 
-use super::{Answer, Capacity, Key, Said, Told, Watcher, letter, owned::Asker, owned::Owned};
+use super::{
+    Answer, Capacity, Key, Said, Told, Watcher, letter, owned::Asker, owned::Owned, snapshot::Keeper,
+};
 use crate::{
     clock::Clock,
     hands::{Finish, Hands, Published},
@@ -54,6 +56,7 @@ pub(super) struct Loop {
     hungry: VecDeque<Key>,
     capacity: u32,
     pub busy: u32,
+    pub keeper: Keeper,
 }
 
 impl Loop {
@@ -80,6 +83,7 @@ impl Loop {
             hungry: VecDeque::new(),
             capacity: capacity.workers,
             busy: 0,
+            keeper: Keeper::default(),
         }
     }
 
@@ -142,10 +146,8 @@ impl Loop {
                     self.say(key, input, Some(Asker::Here(reply)));
                 }
             }
-            Said::Leave { run, reply } => {
-                if let Some(key) = self.by_id.get(&run).copied() {
-                    self.leave(key);
-                }
+            Said::Leave { runs, reply } => {
+                self.leave(&runs);
                 let _ = reply.send(());
             }
             Said::Appended { key, result } => return self.appended(key, result),
@@ -299,6 +301,7 @@ impl Loop {
         // The wait for space may have taken the place of what the run waits for.
         let due = owned.due;
         self.schedule(key, due);
+        self.snapshot_if_grown(key);
         self.done(key);
         self.touched.insert(key);
     }

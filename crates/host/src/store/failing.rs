@@ -113,8 +113,8 @@ impl Store for Failing {
         self.inner.claim(runs)
     }
 
-    fn release(&self, claim: &Claim) -> Result<(), StoreError> {
-        self.inner.release(claim)
+    fn release(&self, claims: &[Claim]) -> Result<(), StoreError> {
+        self.inner.release(claims)
     }
 
     fn append(&self, append: Append, done: Done) {
@@ -182,6 +182,14 @@ impl Store for Failing {
 
     fn quarantine(&self, run: &RunId, why: &str) -> Result<(), StoreError> {
         self.inner.quarantine(run, why)
+    }
+
+    fn keep_snapshot(&self, run: &RunId, bytes: &[u8]) {
+        self.inner.keep_snapshot(run, bytes);
+    }
+
+    fn snapshot(&self, run: &RunId) -> Option<Vec<u8>> {
+        self.inner.snapshot(run)
     }
 
     fn put(&self, bytes: &[u8]) -> Result<Hash, StoreError> {

@@ -43,6 +43,7 @@ struct State {
     definitions: HashMap<Hash, Arc<[u8]>>,
     letters: BTreeMap<LetterId, Sent>,
     blobs: HashMap<Hash, Vec<u8>>,
+    snapshots: HashMap<RunId, Vec<u8>>,
 }
 
 struct Run {
@@ -291,11 +292,14 @@ impl Store for Memory {
         Ok(runs.iter().map(|run| self.take(run, false)).collect())
     }
 
-    fn release(&self, claim: &Claim) -> Result<(), StoreError> {
-        if let Ok(found) = self.state().find(&claim.run)
-            && (found.owner, found.epoch) == (Some(self.id), claim.epoch)
-        {
-            found.owner = None;
+    fn release(&self, claims: &[Claim]) -> Result<(), StoreError> {
+        let mut state = self.state();
+        for claim in claims {
+            if let Ok(found) = state.find(&claim.run)
+                && (found.owner, found.epoch) == (Some(self.id), claim.epoch)
+            {
+                found.owner = None;
+            }
         }
         Ok(())
     }
@@ -435,6 +439,14 @@ impl Store for Memory {
         let owner = found.owner.take();
         tell(state, owner, Notice::Lost(lost));
         Ok(())
+    }
+
+    fn keep_snapshot(&self, run: &RunId, bytes: &[u8]) {
+        self.state().snapshots.insert(run.clone(), bytes.to_vec());
+    }
+
+    fn snapshot(&self, run: &RunId) -> Option<Vec<u8>> {
+        self.state().snapshots.get(run).cloned()
     }
 
     fn put(&self, bytes: &[u8]) -> Result<Hash, StoreError> {

@@ -6,6 +6,7 @@
 //! shared by many machines can take the place of the one on this disk; `conformance` says what any of them must do.
 
 mod append;
+mod aside;
 mod blobs;
 mod dead;
 mod error;
@@ -13,6 +14,7 @@ mod failing;
 mod letter;
 mod memory;
 mod run;
+mod snapshots;
 mod sqlite;
 
 use std::{fmt, time::Duration};
@@ -26,6 +28,7 @@ pub use failing::{Failing, Failure, Hook};
 pub use letter::{LETTER_BYTES, LETTERS, Letter, LetterId, Notice, Notify};
 pub use memory::Memory;
 pub use run::{Claim, Head, NewRun, OpenRow, Owner, RunRow, Which};
+pub(crate) use sqlite::configure;
 pub use sqlite::{Checked, FileSystem, OpenError, Sqlite, file_system};
 
 /// Keeps runs. Every method may be called from any thread.
@@ -36,8 +39,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Takes runs that nobody who lives has, those that can be had together.
     fn claim(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError>;
 
-    /// Lets a run go. A claim that is over is let go of already.
-    fn release(&self, claim: &Claim) -> Result<(), StoreError>;
+    /// Lets runs go, all of them or none. A claim that is over is let go of already.
+    fn release(&self, claims: &[Claim]) -> Result<(), StoreError>;
 
     /// Adds a row to the journal of a run. Rows of one run are given one at a time.
     fn append(&self, append: Append, done: Done);
@@ -79,6 +82,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Sets a run aside, whoever owns it: its journal or its state is broken. The claim to it ends, and the first
     /// reason stays.
     fn quarantine(&self, run: &RunId, why: &str) -> Result<(), StoreError>;
+
+    /// Keeps a state of a run in place of the one that was kept before. It is a cache: it need not survive, and where it
+    /// cannot be kept there is none.
+    fn keep_snapshot(&self, run: &RunId, bytes: &[u8]);
+
+    /// What was kept last of a run, if it is there. It may be damaged, or older than the journal.
+    fn snapshot(&self, run: &RunId) -> Option<Vec<u8>>;
 
     /// Keeps bytes by their content, durable when this returns.
     fn put(&self, bytes: &[u8]) -> Result<Hash, StoreError>;

@@ -75,10 +75,11 @@ impl RunDir {
         folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::LOG)
     }
 
-    /// The folder of an attempt, made where it is not there yet.
+    /// The folder of an attempt, made where it is not there yet. It may not last, and need not: an attempt that was cut
+    /// off is never gone on with, and the next one has a folder of its own.
     pub fn attempt(&self, attempt: AttemptId) -> Result<AttemptDir, PathError> {
-        let root = self.root.make_folders(below(ATTEMPTS, attempt), true)?;
-        root.make_folders(AttemptDir::BACK, true)?;
+        let root = self.root.make_folders_unsynced(below(ATTEMPTS, attempt), true)?;
+        root.make_folders_unsynced(AttemptDir::BACK, true)?;
         Ok(AttemptDir { root })
     }
 

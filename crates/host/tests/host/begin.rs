@@ -14,7 +14,7 @@ use skein_core::{
 };
 use skein_host::{
     hands::{Finish, Hands, Published, Running},
-    host::{Begin, Capacity, Host, ResumeError, Told, plan_of},
+    host::{Begin, Capacity, Host, Recall, ResumeError, Told},
     store::{Head, Memory, NewRun, Store},
 };
 
@@ -80,7 +80,7 @@ fn a_run_of_which_nothing_was_recorded_is_set_aside() {
         settles: Vec::new(),
     };
     let claim = store.create(&[new]).unwrap().remove(0);
-    store.release(&claim).unwrap();
+    store.release(&[claim]).unwrap();
     let host = Host::new(store.clone(), Box::new(Quick), Capacity { workers: 1 }, Box::new(|_| {}));
     let taken = host.resume(vec![run()]).remove(0);
     assert!(matches!(&taken, Err(ResumeError::SetAside(why)) if why.contains("is empty")), "{taken:?}");
@@ -104,9 +104,9 @@ fn a_run_that_was_begun_without_workers_goes_on_with_some() {
     let plan = plan();
     host.begin(vec![Begin::new(plan.clone(), start, Value::Null)]).unwrap();
     assert_eq!(rows.recv().unwrap(), Some(0), "nothing is started");
-    host.leave(&run());
+    host.leave(&[run()]);
     drop(host);
-    let kept = plan_of(&*store, &store.run(&run()).unwrap().unwrap()).unwrap();
+    let kept = Recall::new(&*store).plan(&store.run(&run()).unwrap().unwrap()).unwrap();
     assert_eq!((kept.hash, &kept.parameters), (plan.hash, &plan.parameters), "the plan it was begun with");
     let watcher = move |from: Told<'_>| {
         if let Told::Closed { .. } = from {

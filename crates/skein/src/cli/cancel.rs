@@ -16,7 +16,7 @@ use crate::{
     own::{self, Own},
     person,
     say::{self, Taken},
-    state::{State, failed},
+    state::State,
     watch::{self, Follow, Over},
 };
 
@@ -67,8 +67,8 @@ fn carry_through(state: &State, row: &RunRow, output: Output) -> Result<Exit, Ex
     let about = say::about(row, output)?;
     // Without its secrets a step that undoes something is held, and says so.
     let secrets = Secrets::load(&about.secrets).unwrap_or_default();
-    let plan = state.plan(row, output)?;
-    let before = watch::events(&*state.store, &row.run).map_err(|error| failed(&error, output))?;
+    let (plan, before) = state.recall(row, output)?;
+    let before = before.events;
     let own = Own::new(state, secrets, own::workers(&about.project), output)?;
     own.listen(vec![row.run.clone()], &person::name(), output)?;
     own.resume(&row.run, output)?;
@@ -81,7 +81,7 @@ fn carry_through(state: &State, row: &RunRow, output: Output) -> Result<Exit, Ex
         Follow { run: &row.run, plan, store, workspace, kept: &kept, before, waits, quiet, had, ask };
     let last = watch::follow(follow, &own.told, output);
     if last.over == Over::Waits {
-        own.host.leave(&row.run);
+        own.host.leave(std::slice::from_ref(&row.run));
     }
     Ok(match (last.over, last.state.status()) {
         (Over::Closed, RunStatus::Cancelled | RunStatus::Undone) => Exit::Done,

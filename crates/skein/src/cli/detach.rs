@@ -37,7 +37,7 @@ pub fn begin(state: &State, begin: Begin, output: Output) -> Result<Exit, Exit> 
     let run = begin.start.run.clone();
     let own = Own::new(state, Secrets::default(), 0, output)?;
     own.host.begin(vec![begin]).map_err(|error| failed(&error, output))?;
-    own.host.leave(&run);
+    own.host.leave(std::slice::from_ref(&run));
     drop(own);
     leave(state, &run, output)
 }

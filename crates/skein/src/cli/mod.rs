@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and who answers. One file a command.
 
+mod bench;
 mod cancel;
 mod completions;
 mod decide;
@@ -96,6 +97,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Looks at what there is here to run workflows with, and at what stands in the way.
     Doctor,
+    /// Measures how fast Skein is here, beside what the machine can do.
+    Bench(bench::Arguments),
     /// Prints completions for a shell.
     Completions(completions::Arguments),
 }
@@ -184,6 +187,7 @@ pub fn run() -> Exit {
         Command::Init(arguments) => init::run(&arguments, output),
         Command::Demo(arguments) => demo::run(arguments, output),
         Command::Doctor => doctor::run(state, output),
+        Command::Bench(arguments) => bench::run(&arguments, state, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }
 }

@@ -60,8 +60,8 @@ fn resume(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result
     }
     let about = say::about(&row, output)?;
     let secrets = own::secrets(&about.secrets, output)?;
-    let plan = state.plan(&row, output)?;
-    let before = watch::events(&*state.store, &row.run).map_err(|error| failed(&error, output))?;
+    let (plan, before) = state.recall(&row, output)?;
+    let before = before.events;
     let own = Own::new(&state, secrets, own::workers(&about.project), output)?;
     own.listen(vec![row.run.clone()], &person::name(), output)?;
     own.resume(&row.run, output)?;
@@ -149,7 +149,7 @@ pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit
             continue;
         }
         if last.over == Over::Waits {
-            own.host.leave(&run);
+            own.host.leave(&[run]);
         }
         return watch::exit(&last.state, &last.over, own.is_stopped(), output);
     }

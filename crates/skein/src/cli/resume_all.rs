@@ -15,8 +15,9 @@ use skein_core::{
     view::{Entry, Level, Timeline},
 };
 use skein_host::{
+    host::Recall,
     secret,
-    store::{RunRow, Store},
+    store::{RunRow, Store, StoreError},
 };
 
 use super::resume::left;
@@ -75,6 +76,7 @@ pub fn run(given: Option<&Path>, waits: bool, output: Output) -> Result<Exit, Ex
 /// Takes over those that can be had; each that cannot is told, and harms no other.
 fn adopt(state: &State, rows: &[RunRow], output: Output) -> Result<(Own, BTreeMap<RunId, One>), Exit> {
     let (mut secrets, mut all, mut workers) = (BTreeMap::new(), BTreeMap::new(), 0);
+    let (mut recall, mut projects) = (Recall::new(&*state.store), BTreeSet::new());
     for row in rows {
         let about = say::about(row, output)?;
         if let Some(name) = clash(&secrets, &about.secrets) {
@@ -85,8 +87,11 @@ fn adopt(state: &State, rows: &[RunRow], output: Output) -> Result<(Own, BTreeMa
             continue;
         }
         secrets.extend(about.secrets);
-        workers = workers.max(own::workers(&about.project));
-        all.insert(row.run.clone(), recalled(state, row, output)?);
+        if projects.insert(about.project.clone()) {
+            workers = workers.max(own::workers(&about.project));
+        }
+        let one = One::recall(&mut recall, state, row, output).map_err(|error| failed(&error, output))?;
+        all.insert(row.run.clone(), one);
     }
     let own = Own::new(state, own::secrets(&secrets, output)?, workers, output)?;
     let runs: Vec<RunId> = all.keys().cloned().collect();
@@ -111,22 +116,28 @@ fn clash<'a>(
     new.iter().find(|(name, from)| known.get(*name).is_some_and(|known| known != *from)).map(|(name, _)| name)
 }
 
-fn recalled(state: &State, row: &RunRow, output: Output) -> Result<One, Exit> {
-    let plan = state.plan(row, output)?;
-    let mut one = One::new(plan);
-    state
-        .store
-        .read(&row.run, 0, &mut |batch| {
-            one.take(&batch);
-            true
-        })
-        .map_err(|error| failed(&error, output))?;
-    Ok(one)
-}
-
 impl One {
     fn new(plan: Plan) -> One {
         One { timeline: Timeline::new(&plan), plan, state: RunState::new(), over: None }
+    }
+
+    /// A run as it was left. What happened before is not told again, and only people are told what happens then.
+    fn recall(
+        recall: &mut Recall<'_>,
+        state: &State,
+        row: &RunRow,
+        output: Output,
+    ) -> Result<One, StoreError> {
+        if output.is_json() {
+            let (plan, state) = recall.run(row)?.driver.into_parts();
+            return Ok(One { state, ..One::new(plan) });
+        }
+        let mut one = One::new(recall.plan(row)?);
+        state.store.read(&row.run, 0, &mut |batch| {
+            one.take(&batch);
+            true
+        })?;
+        Ok(one)
     }
 
     fn take(&mut self, batch: &Batch) -> Vec<Entry> {
@@ -187,9 +198,13 @@ fn tell(run: &RunId, path: &str, text: &str, level: Level, output: Output) {
 
 fn leave_waiting(own: &Own, all: &mut BTreeMap<RunId, One>) {
     let waits = |one: &One| one.over.is_none() && one.state.status() == RunStatus::Waiting;
+    let mut left = Vec::new();
     for (run, one) in all.iter_mut().filter(|(_, one)| waits(one)) {
-        own.host.leave(run);
         one.over = Some(Over::Waits);
+        left.push(run.clone());
+    }
+    if !left.is_empty() {
+        own.host.leave(&left);
     }
 }
 

@@ -142,6 +142,7 @@ mod tests {
             started_at: Some(Time(7)),
             finished_at: None,
             closed: false,
+            forked_from: None,
         };
         let frozen: Arc<[u8]> = Arc::from(&b"{}"[..]);
         let (run, definition) = (RunId::new(name).expect("it is a name"), Hash::of(&frozen));
@@ -153,6 +154,7 @@ mod tests {
             head,
             first: None,
             open: Vec::new(),
+            settles: Vec::new(),
         }
     }
 

@@ -51,7 +51,7 @@ fn help() {
     let runs =
         ["run", "runs", "logs", "events", "approve", "reject", "signal", "cancel", "resume", "fork", "dlq"];
     let sources = ["validate", "plan", "graph", "schema", "explain", "list", "show", "completions"];
-    let around = ["init", "demo", "doctor"];
+    let around = ["init", "demo", "doctor", "bench"];
     for command in sources.iter().chain(&runs).chain(&around) {
         session.skein(&format!("{command} --help"), 0);
     }

@@ -1,7 +1,7 @@
 //! Runs kept in one directory on this machine's disk, which many processes may share.
 //!
-//! Owns the state directory: `skein.db` (SQLite, in WAL mode, synced at each commit), who lives in `owners`, and large
-//! values in `blobs`. Everything that is written goes through one thread of each process ([`writer`]), in turns with
+//! Owns the state directory: `skein.db` (SQLite, in WAL mode, synced at each commit), who lives in `owners`, large
+//! values in `blobs`, and states of long runs in `snapshots`. Everything that is written goes through one thread of each process ([`writer`]), in turns with
 //! those of other processes ([`turnstile`]); `write` and `read` say what. A claim is a row that names a process whose
 //! lock is held ([`owner`]); each append is checked against it, so a lock that failed would still be found out.
 
@@ -31,6 +31,7 @@ use skein_core::{engine::Batch, ids::RunId, plan::Hash, time::Time};
 pub use check::Checked;
 pub use error::OpenError;
 pub use place::{FileSystem, file_system};
+pub(crate) use schema::configure;
 
 use self::{
     checkpoint::Checkpointer,
@@ -45,7 +46,7 @@ use self::{
 };
 use super::{
     Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Notify, RunRow,
-    Settled, Store, StoreError, Which, WhichDead, blobs::Blobs,
+    Settled, Store, StoreError, Which, WhichDead, aside::Aside, blobs::Blobs, snapshots::Snapshots,
 };
 
 /// How long another program may keep the database to itself. Processes of ours take turns instead.
@@ -60,6 +61,7 @@ pub struct Sqlite {
     readers: Arc<Readers>,
     held: Arc<Held>,
     blobs: Blobs,
+    snapshots: Snapshots,
     me: Arc<Me>,
 }
 
@@ -77,19 +79,21 @@ impl Sqlite {
         let (db, me) = join(&place)?;
         drop(turn);
 
-        let aside = schema::connect(&place).map_err(database)?;
-        schema::configure(&aside).map_err(database)?;
-        let blobs = Blobs::new(place.blobs(), me.id());
-        blobs.sweep(|owner| me.owners().lives(owner)).map_err(io)?;
+        let checkpoints = schema::connect(&place).map_err(database)?;
+        schema::configure(&checkpoints).map_err(database)?;
+        let aside = Arc::new(Aside::new(place.blobs().join("unfinished"), me.id()));
+        aside.sweep(|owner| me.owners().lives(owner)).map_err(io)?;
+        let snapshots = Snapshots::new(place.snapshots(), Arc::clone(&aside));
+        let blobs = Blobs::new(place.blobs(), aside);
         let broken: Broken = Arc::new(OnceLock::new());
         let checkpointer =
-            Checkpointer::start(aside, Turnstile::open(&place)?, Arc::clone(&broken)).map_err(io)?;
+            Checkpointer::start(checkpoints, Turnstile::open(&place)?, Arc::clone(&broken)).map_err(io)?;
         let reserve = Reserve::open(&place)?;
         let writer = Writer::start(db, turnstile, reserve, checkpointer, broken).map_err(io)?;
         let readers = Arc::new(Readers::of(&place));
         let (me, held) = (Arc::new(me), Arc::new(Held::default()));
         let mailbox = Mailbox::start(Arc::clone(&me), Arc::clone(&readers), Arc::clone(&held)).map_err(io)?;
-        Ok(Sqlite { writer, mailbox, readers, held, blobs, me })
+        Ok(Sqlite { writer, mailbox, readers, held, blobs, snapshots, me })
     }
 
     /// Whether this process was started, however long ago, by one that shares the directory: then it is a worker's.
@@ -175,13 +179,16 @@ impl Store for Sqlite {
         Ok(claims.into_iter().map(second).collect())
     }
 
-    fn release(&self, claim: &Claim) -> Result<(), StoreError> {
-        // Forgotten first, so that it is not taken for lost.
-        let key = self.held.remove(claim);
-        let (me, over) = (Arc::clone(&self.me), claim.clone());
-        let released = self.writer.ask(0, true, move |db| write::release(db, &me, &over));
-        if let (Some(key), Err(_)) = (key, &released) {
-            self.held.insert(key, claim);
+    fn release(&self, claims: &[Claim]) -> Result<(), StoreError> {
+        // Forgotten first, so that they are not taken for lost.
+        let keys: Vec<_> = claims.iter().map(|claim| self.held.remove(claim)).collect();
+        let (me, over) = (Arc::clone(&self.me), claims.to_vec());
+        let released = self
+            .writer
+            .ask(0, true, move |db| over.iter().try_for_each(|claim| write::release(db, &me, claim)));
+        if released.is_err() {
+            let had = claims.iter().zip(keys).filter_map(|(claim, key)| Some((claim, key?)));
+            had.for_each(|(claim, key)| self.held.insert(key, claim));
         }
         Ok(released?)
     }
@@ -262,6 +269,14 @@ impl Store for Sqlite {
         let owner = self.writer.ask(0, true, move |db| write::quarantine(db, &to, &why))?;
         self.wake(owner.ok_or_else(|| StoreError::Unknown(run.clone()))?);
         Ok(())
+    }
+
+    fn keep_snapshot(&self, run: &RunId, bytes: &[u8]) {
+        self.snapshots.keep(run, bytes);
+    }
+
+    fn snapshot(&self, run: &RunId) -> Option<Vec<u8>> {
+        self.snapshots.get(run)
     }
 
     fn put(&self, bytes: &[u8]) -> Result<Hash, StoreError> {

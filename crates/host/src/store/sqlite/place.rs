@@ -53,6 +53,10 @@ impl Place {
         self.dir.join("blobs")
     }
 
+    pub fn snapshots(&self) -> PathBuf {
+        self.dir.join("snapshots")
+    }
+
     pub fn reserve(&self) -> PathBuf {
         self.dir.join("reserve")
     }

@@ -3,8 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, Cost, Event, Finding, Outcome, Record, Role, StepAt, StepReused, code},
+    engine::{
+        AttemptEnd, AttemptId, Cost, Event, Finding, Outcome, Record, Role, StepAt, StepReused, code, pairs,
+    },
     ir::ErrorClass,
     time::Time,
 };
@@ -13,17 +16,24 @@ use skein_core::{
 const NOTES: usize = 40;
 
 /// Fed with every record of a run in order. Keeps of each step only what was last.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Ledger {
+    #[serde(with = "pairs")]
     steps: BTreeMap<StepAt, Told>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Told {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub main: Option<Main>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<Checked>,
     /// The last check that found files where none may be changed, or too many of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Checked>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raised: Option<Raised>,
     /// From 1; 0 before the first attempt.
     stage: u32,
@@ -34,14 +44,15 @@ pub(super) struct Told {
 }
 
 /// The last attempt at the work itself.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Main {
     pub id: AttemptId,
     pub started: Time,
     pub ended: Option<(Time, Ending, Cost)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Ending {
     Succeeded,
     Failed(ErrorClass),
@@ -49,7 +60,8 @@ pub(super) enum Ending {
 }
 
 /// What a check said.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Checked {
     pub at: Time,
     pub iteration: u32,
@@ -59,12 +71,14 @@ pub(super) struct Checked {
 }
 
 /// The stage went up after a check.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Raised {
     pub at: Time,
     pub from: u32,
     /// None: to the highest, where the step failed.
     pub to: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<Checked>,
 }
 

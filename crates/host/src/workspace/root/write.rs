@@ -89,10 +89,18 @@ impl Root {
 
     /// A whole file, new or in place of the one that was there.
     pub fn replace(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
-        let name = name.as_ref();
+        self.fill(name.as_ref(), bytes)?.place()
+    }
+
+    /// The same for one that can be put there again: it may not last.
+    pub fn replace_unsynced(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+        self.fill(name.as_ref(), bytes)?.place_unsynced()
+    }
+
+    fn fill(&self, name: &Path, bytes: &[u8]) -> Result<Pending> {
         let mut file = self.create(name, false)?;
         file.write_all(bytes).map_err(|error| self.error(name, error))?;
-        file.place()
+        Ok(file)
     }
 
     /// A folder and those around it, where they are not there yet. Only the owner may enter a private one.

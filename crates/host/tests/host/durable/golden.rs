@@ -14,11 +14,11 @@ use super::{
     stage::{id, replayed, rows},
 };
 
-fn golden() -> PathBuf {
+pub fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-fn folders(of: &Path) -> Vec<PathBuf> {
+pub fn folders(of: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(of).unwrap().map(|entry| entry.unwrap().path());
     let mut folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
     folders.sort();

@@ -161,7 +161,7 @@ fn what_was_said_while_nobody_listened_is_heard(world: &World) {
     let stage = Stage::new(Arc::clone(&store), hands, 1);
     stage.begin(&[("r", &plan(graph(vec![work("a")])))]);
     control.started();
-    stage.host.leave(&id("r"));
+    stage.host.leave(&[id("r")]);
     let cancel = serde_json::to_vec(&Input::Cancel { by: "ada".into(), reason: None }).unwrap();
     let letter = other.send(&id("r"), &cancel).unwrap();
     assert_eq!(stage.host.resume(vec![id("r")]), [Ok(())]);
@@ -282,7 +282,7 @@ fn a_run_that_was_left_is_resumed(world: &World) {
     let stage = Stage::new(Arc::clone(&store), hands, 1);
     stage.begin(&[("r", &plan(graph(vec![work("a")])))]);
     let (_, _, attempt) = control.started();
-    stage.host.leave(&id("r"));
+    stage.host.leave(&[id("r")]);
     assert_eq!(control.next(), Asked::Stop { run: id("r"), attempt });
     assert_eq!(control.next(), Asked::Forget { run: id("r") });
     assert_eq!(store.run(&id("r")).unwrap().unwrap().owner, Owner::Nobody);

@@ -9,6 +9,7 @@ mod life;
 mod looping;
 mod owners;
 mod reference;
+mod snapshot;
 mod sound;
 mod stage;
 mod trouble;

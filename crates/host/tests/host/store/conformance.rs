@@ -72,6 +72,7 @@ conformance! {
     waiting_for_an_answer_ends
     a_definition_is_kept_once
     values_are_kept_by_content
+    a_snapshot_is_kept_in_place_of_the_one_before
     a_run_that_is_set_aside_is_nobodys
     lists_are_newest_first
     unfinished_and_orphaned_runs_are_found
@@ -162,7 +163,7 @@ fn runs_are_made_together_or_not_at_all(world: &World) {
 fn of_several_runs_those_that_are_free_are_had(world: &World) {
     let (first, second) = (world(), world());
     let claims = first.create(&[new_run("a"), new_run("b")]).unwrap();
-    first.release(&claims[0]).unwrap();
+    first.release(&claims[..1]).unwrap();
     let had = second.claim(&[id("none"), id("a"), id("b")]).unwrap();
     assert!(matches!(had[0], Err(ClaimError::Unknown(_))));
     assert_eq!(had[1].as_ref().map(|claim| claim.epoch), Ok(2));
@@ -184,13 +185,13 @@ fn a_claim_that_is_over_cannot_append(world: &World) {
     let store = world();
     let mut old = Log::create(&*store, "r");
     old.append(&*store, &["0"]).unwrap();
-    store.release(&old.claim).unwrap();
+    store.release(std::slice::from_ref(&old.claim)).unwrap();
     assert_eq!(old.append(&*store, &["1"]), Err(AppendError::Lost));
     let mut new = Log::claim(&*store, "r");
     assert!(new.claim.epoch > old.claim.epoch);
     assert_eq!(old.append(&*store, &["1"]), Err(AppendError::Lost));
     // It has been let go of already, and so lets nothing go.
-    store.release(&old.claim).unwrap();
+    store.release(std::slice::from_ref(&old.claim)).unwrap();
     new.append(&*store, &["1"]).unwrap();
     assert_eq!(texts(&*store, "r"), ["0", "1"]);
 }
@@ -238,7 +239,7 @@ fn a_run_is_taken_from_nobody_or_the_dead(world: &World) {
     let log = Log::create(&*first, "r");
     assert!(matches!(take(&*first, &id("r")), Err(ClaimError::Owned(_))));
     assert!(matches!(take(&*second, &id("r")), Err(ClaimError::Owned(_))));
-    first.release(&log.claim).unwrap();
+    first.release(std::slice::from_ref(&log.claim)).unwrap();
     let mut log = Log::claim(&*second, "r");
     log.append(&*second, &["0"]).unwrap();
     assert!(matches!(take(&*first, &id("r")), Err(ClaimError::Owned(_))));
@@ -255,7 +256,7 @@ fn who_has_a_run_is_told(world: &World) {
     let mut log = Log::create(&*first, "r");
     assert_eq!(owner(&first), Owner::Here);
     assert!(matches!(owner(&second), Owner::Other(_)));
-    first.release(&log.claim).unwrap();
+    first.release(std::slice::from_ref(&log.claim)).unwrap();
     assert_eq!(owner(&first), Owner::Nobody);
     assert_eq!(owner(&second), Owner::Nobody);
     log.claim = take(&*first, &id("r")).unwrap();
@@ -277,7 +278,7 @@ fn only_one_of_many_gets_a_run(world: &World) {
     for round in 0..10 {
         let run = format!("r{round}");
         let log = Log::create(&*owners[0], &run);
-        owners[0].release(&log.claim).unwrap();
+        owners[0].release(std::slice::from_ref(&log.claim)).unwrap();
         let start = Barrier::new(owners.len());
         let claim = |store: &Arc<dyn Store>| {
             start.wait();
@@ -514,6 +515,21 @@ fn values_are_kept_by_content(world: &World) {
     assert!(matches!(store.get(Hash::ZERO), Err(StoreError::Failed(_))));
 }
 
+fn a_snapshot_is_kept_in_place_of_the_one_before(world: &World) {
+    let store = world();
+    let (log, _) = (Log::create(&*store, "r"), Log::create(&*store, "R"));
+    assert_eq!((store.snapshot(&id("r")), store.snapshot(&id("none"))), (None, None));
+    store.keep_snapshot(&id("r"), b"first");
+    assert_eq!(store.snapshot(&id("r")).as_deref(), Some(&b"first"[..]));
+    let large = vec![7; 3_000_000];
+    store.keep_snapshot(&id("r"), &large);
+    // It is for whoever has the run next.
+    drop((store, log));
+    let next = world();
+    assert_eq!(next.snapshot(&id("r")), Some(large));
+    assert_eq!(next.snapshot(&id("R")), None);
+}
+
 fn a_run_that_is_set_aside_is_nobodys(world: &World) {
     let (owner, other) = (world(), world());
     let mut log = Log::create(&*owner, "r");
@@ -551,7 +567,7 @@ fn unfinished_and_orphaned_runs_are_found(world: &World) {
     for run in ["orphan", "over", "parked", "aside", "second"] {
         let log = Log::create(&*dying, run);
         match run {
-            "parked" => dying.release(&log.claim).unwrap(),
+            "parked" => dying.release(std::slice::from_ref(&log.claim)).unwrap(),
             "aside" => dying.quarantine(&log.claim.run, "broken").unwrap(),
             "over" => {
                 let mut row = log.row(&["0"]);

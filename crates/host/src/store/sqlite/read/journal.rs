@@ -49,8 +49,8 @@ pub fn journal(
             break;
         }
         for row in page {
-            let batch = decode(run, row)?;
-            batch.check(at.events, at.before).map_err(|error| refused(run, error))?;
+            let batch = decode(run, &row)?;
+            batch.check_written(at.events, at.before, &row.records).map_err(|error| refused(run, error))?;
             at.events = batch.seq.saturating_add(batch.records.len() as u64);
             at.before = batch.chain;
             if at.events > from && !each(batch) {
@@ -102,7 +102,7 @@ fn page(db: &Connection, at: &Position) -> rusqlite::Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn decode(run: &RunId, row: Row) -> Result<Batch, StoreError> {
+fn decode(run: &RunId, row: &Row) -> Result<Batch, StoreError> {
     let seq = count(row.seq);
     let version = u32::try_from(row.version).unwrap_or(u32::MAX);
     // What a newer version wrote need not have a form that is known here.

@@ -91,7 +91,7 @@ fn one_who_is_told_of_an_append_may_append_but_not_wait() {
     log.wrote(&row.batch.clone());
     let (next, (told, outcomes)) = (Arc::clone(&store), mpsc::channel());
     let then = move |_| {
-        let released = next.release(&log.claim);
+        let released = next.release(std::slice::from_ref(&log.claim));
         next.append(log.row(&["1"]), Box::new(move |outcome| told.send((released, outcome)).unwrap()));
     };
     store.append(row, Box::new(then));

@@ -1,0 +1,70 @@
+//! How long it takes to have a long run again: from its journal alone, and from a snapshot with the rows after it.
+
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use skein_core::{engine::Driver, plan::Plan};
+use skein_host::{
+    bench,
+    host::{Recall, Snapshot},
+    store::{RunRow, Sqlite, Store, Which},
+    workspace::Ledger,
+};
+
+fn best(mut what: impl FnMut()) -> Duration {
+    let time = |_| {
+        let began = Instant::now();
+        what();
+        began.elapsed()
+    };
+    (0..5).map(time).min().expect("five of them")
+}
+
+/// Keeps a snapshot of the run as it was after so many of its events, and says how long that took and how large it is.
+fn keep(store: &dyn Store, row: &RunRow, plan: &Plan, events: u64) -> (Duration, usize) {
+    let (mut driver, mut ledger) = (Driver::new(plan.clone()), Ledger::new());
+    let read = store.read(&row.run, 0, &mut |batch| {
+        driver.recall(&batch).expect("a journal");
+        batch.records.iter().for_each(|record| ledger.feed(record));
+        driver.state().events < events
+    });
+    read.expect("a journal");
+    let began = Instant::now();
+    let bytes = Snapshot::of(&row.run, &driver, &ledger).write().expect("it is not too large");
+    store.keep_snapshot(&row.run, &bytes);
+    (began.elapsed(), bytes.len())
+}
+
+fn reopen(folder: &Path, name: &str, plan: &Plan) {
+    let state = folder.join(name);
+    bench::run(&state, plan, 1).expect("it runs");
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(&state).expect("a store"));
+    let row = store.runs(Which::Newest(1)).expect("rows").remove(0);
+    let recall = || Recall::new(&*store).run(&row).expect("it can be read").driver.state().events;
+    let _ = fs::remove_dir_all(state.join("snapshots"));
+    let events = recall();
+    let whole = best(|| assert_eq!(recall(), events));
+    println!("{name}: {events} events, from the journal {whole:.1?}");
+    for part in [events * 4 / 5, events] {
+        let (took, bytes) = keep(&*store, &row, plan, part);
+        let time = best(|| assert_eq!(recall(), events));
+        let ratio = whole.as_secs_f64() / time.as_secs_f64();
+        println!(
+            "  with a snapshot of {part} events ({} KiB, made in {took:.1?}): {time:.1?}, {ratio:.1} times as fast",
+            bytes / 1024
+        );
+    }
+}
+
+fn main() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for count in [100, 1_000, 10_000] {
+        reopen(folder.path(), &format!("{count} steps in a row"), &bench::chain(count));
+        reopen(folder.path(), &format!("two steps for each of {count} items"), &bench::items(count));
+    }
+    reopen(folder.path(), "20 steps, each done 1000 times", &bench::checked(20));
+}

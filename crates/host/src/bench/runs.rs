@@ -1,0 +1,105 @@
+//! Runs of a plan, on a real journal.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel},
+    },
+    time::{Duration, Instant},
+};
+
+use skein_core::{engine::Start, ids::RunId, ir::RunStatus, plan::Plan};
+
+use super::{BenchError, Nobody, WORKERS};
+use crate::{
+    crew::{About, Crew},
+    hands::Hands,
+    host::{Begin, Capacity, Host, Told},
+    secret::Secrets,
+    store::{Sqlite, Store},
+};
+
+/// How long so many runs of a plan take together, whose steps nobody does.
+pub fn run(state: &Path, plan: &Plan, count: usize) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(state)?);
+    time(store, Box::<Nobody>::default(), WORKERS, plan, count, state)
+}
+
+/// How long one run takes whose steps are programs, so many at once.
+pub fn crew(state: &Path, plan: &Plan, at_once: u32) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(state)?);
+    let hands = Box::new(Crew::new(state, Secrets::default(), None)?);
+    time(store, hands, at_once, plan, 1, state)
+}
+
+fn time(
+    store: Arc<dyn Store>,
+    hands: Box<dyn Hands>,
+    workers: u32,
+    plan: &Plan,
+    count: usize,
+    state: &Path,
+) -> Result<Duration, BenchError> {
+    let (host, ended) = host(store, hands, workers);
+    let runs = (0..count).map(|n| start(n, plan, state)).collect();
+    let began = Instant::now();
+    host.begin(runs)?;
+    await_all(&ended, count)?;
+    Ok(began.elapsed())
+}
+
+/// A run has ended, or why it did not end well.
+pub(super) type Ended = Result<(), String>;
+
+/// A host, and how its runs end.
+pub(super) fn host(store: Arc<dyn Store>, hands: Box<dyn Hands>, workers: u32) -> (Host, Receiver<Ended>) {
+    let (tell, ended) = channel();
+    let watcher = Box::new(move |told: Told<'_>| {
+        let end = match told {
+            Told::Row { running, .. } => match &running.state.end {
+                Some(end) if end.status == RunStatus::Succeeded => Ok(()),
+                Some(end) => {
+                    let why = end.error.as_ref().map(|error| format!(": {}", error.message));
+                    Err(format!("a run ended as {}{}", end.status.as_str(), why.unwrap_or_default()))
+                }
+                None => return,
+            },
+            Told::Closed { .. } | Told::Retries { .. } => return,
+            Told::NoSpace { .. } => Err("there is no space left".to_owned()),
+            Told::Lost { run } => Err(format!("run {run} was lost")),
+            Told::SetAside { why, .. } | Told::Broken { why } => Err(why.to_owned()),
+        };
+        let _ = tell.send(end);
+    });
+    (Host::new(store, hands, Capacity { workers }, watcher), ended)
+}
+
+/// Until so many runs have ended well.
+pub(super) fn await_all(ended: &Receiver<Ended>, count: usize) -> Result<(), BenchError> {
+    for _ in 0..count {
+        let end = ended.recv().unwrap_or_else(|_| Err("the host has stopped".to_owned()));
+        end.map_err(BenchError::Failed)?;
+    }
+    Ok(())
+}
+
+/// The run of this number. Its workspace is where the state folder is.
+pub fn start(number: usize, plan: &Plan, state: &Path) -> Begin {
+    let workspace = state.parent().unwrap_or(state);
+    let run = RunId::new(format!("bench-{number}")).expect("letters and digits are a name");
+    let about = About {
+        source: "bench".to_owned(),
+        project: workspace.to_owned(),
+        workspace: workspace.to_owned(),
+        roots: Vec::new(),
+        user: "bench".to_owned(),
+        agents: Default::default(),
+        tools: Default::default(),
+        secrets: Default::default(),
+        pass_env: Vec::new(),
+        writes: Vec::new(),
+        allow_unenforced: false,
+    };
+    Begin::new(plan.clone(), Start::new(run), about.value())
+}

@@ -1,0 +1,128 @@
+//! Snapshots: the state of a long run as it was after some row, so that having it again takes less than all its rows.
+//!
+//! Owns their form, when one is made, and the thread that writes them. A snapshot is a cache and nothing else: it is
+//! bound to the run, to a row of its journal and to this version of the code, and its bytes carry their own hash.
+
+use std::{
+    sync::Arc,
+    thread::{Builder, JoinHandle},
+};
+
+use serde::{Deserialize, Serialize};
+use skein_core::{
+    engine::{Driver, RunState, STATE_VERSION},
+    ids::RunId,
+    plan::Hash,
+};
+
+use super::{Key, owned::Owned, turn::Loop};
+use crate::{store::Store, workspace::Ledger};
+
+/// A state of another release, or of code that comes to other states, is of no use.
+const FORM: (&str, u32) = (env!("CARGO_PKG_VERSION"), STATE_VERSION);
+/// Before so many events are new, reading them takes no time that anyone notices.
+const EVENTS: u64 = 2_000;
+/// A snapshot is made when the journal is longer by so much of what the last one holds: all of them together then cost
+/// no more than a few times the last.
+const GROWN: u64 = 4;
+/// One that is larger than this is not kept.
+const BYTES: usize = 64 * 1024 * 1024;
+const HASH: usize = 32;
+
+/// The state of a run after a row.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    form: (String, u32),
+    run: RunId,
+    /// The hash of that row.
+    pub(super) chain: Hash,
+    pub(super) state: RunState,
+    pub(super) ledger: Ledger,
+}
+
+impl Snapshot {
+    /// Of a run with nothing in flight to its journal.
+    pub fn of(run: &RunId, driver: &Driver, ledger: &Ledger) -> Snapshot {
+        Snapshot {
+            form: (FORM.0.to_owned(), FORM.1),
+            run: run.clone(),
+            chain: driver.chain(),
+            state: driver.state().clone(),
+            ledger: ledger.clone(),
+        }
+    }
+
+    /// None: it is too large to be kept.
+    pub fn write(&self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; HASH];
+        serde_json::to_writer(&mut bytes, self).ok()?;
+        let hash = Hash::of(&bytes[HASH..]);
+        bytes[..HASH].copy_from_slice(&hash.0);
+        (bytes.len() <= BYTES).then_some(bytes)
+    }
+
+    /// None: it is not what was written, or not of this run or this version.
+    pub(super) fn read(bytes: &[u8], run: &RunId) -> Option<Snapshot> {
+        let (hash, json) = bytes.split_at_checked(HASH)?;
+        if Hash::of(json).0 != *hash {
+            return None;
+        }
+        let read: Snapshot = serde_json::from_slice(json).ok()?;
+        let form = (read.form.0.as_str(), read.form.1);
+        (form == FORM && read.run == *run).then_some(read)
+    }
+}
+
+/// Writes one snapshot at a time, aside from the loop.
+#[derive(Debug, Default)]
+pub(super) struct Keeper(Option<JoinHandle<()>>);
+
+impl Keeper {
+    fn is_free(&self) -> bool {
+        self.0.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    fn keep(&mut self, snapshot: Snapshot, store: Arc<dyn Store>) {
+        let body = move || {
+            if let Some(bytes) = snapshot.write() {
+                store.keep_snapshot(&snapshot.run, &bytes);
+            }
+        };
+        self.0 = Builder::new().name("snapshot".into()).spawn(body).ok();
+    }
+}
+
+impl Drop for Keeper {
+    /// Nothing of the store is in use once the loop has ended.
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Loop {
+    /// Keeps a snapshot of a run that has become much longer.
+    pub(super) fn snapshot_if_grown(&mut self, key: Key) {
+        let grown = |owned: &Owned| EVENTS.max(owned.snapshot / GROWN);
+        self.snapshot_after(key, grown);
+    }
+
+    /// Keeps a snapshot of a long run that goes from here.
+    pub(super) fn snapshot_of_last(&mut self, key: Key) {
+        self.snapshot_after(key, |_| EVENTS);
+    }
+
+    fn snapshot_after(&mut self, key: Key, new: impl Fn(&Owned) -> u64) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        let events = owned.driver.state().events;
+        // What is being appended is in the state and not in the journal.
+        if events < owned.snapshot + new(owned) || owned.appending.is_some() || !self.keeper.is_free() {
+            return;
+        }
+        owned.snapshot = events;
+        let snapshot = Snapshot::of(owned.run(), &owned.driver, owned.running().ledger);
+        self.keeper.keep(snapshot, Arc::clone(&self.store));
+    }
+}

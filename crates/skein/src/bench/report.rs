@@ -1,0 +1,58 @@
+//! All that was measured, as a table or as JSON.
+
+use serde_json::{Map, Value, json};
+
+use super::line::{Line, Unit};
+use crate::output::Paint;
+
+#[derive(Debug)]
+pub struct Report {
+    /// What the machine does: a name for programs, one for people, and seconds for one of it.
+    pub(super) machine: Vec<(&'static str, &'static str, Option<f64>)>,
+    pub(super) lines: Vec<Line>,
+}
+
+impl Report {
+    /// Whether all goals are met.
+    pub fn is_met(&self) -> bool {
+        self.lines.iter().all(Line::is_met)
+    }
+
+    pub fn json(&self) -> Value {
+        let each = |(id, _, figure): &(&str, &str, Option<f64>)| {
+            ((*id).to_owned(), json!(figure.map(|figure| Unit::Rate.plain(figure))))
+        };
+        let machine: Map<String, Value> = self.machine.iter().map(each).collect();
+        let lines: Vec<Value> = self.lines.iter().map(Line::json).collect();
+        json!({"machine": machine, "lines": lines, "met": self.is_met()})
+    }
+
+    pub fn text(&self, paint: Paint) -> String {
+        let mut text = paint.title("This machine") + "\n";
+        let width = self.machine.iter().map(|(_, name, _)| name.chars().count()).max().unwrap_or_default();
+        for (_, name, figure) in &self.machine {
+            let shown = figure.map_or("not there".to_owned(), |figure| Unit::Rate.shown(figure));
+            text.push_str(&format!("  {name:width$}  {shown:>18}\n"));
+        }
+        text.push_str(&format!("\n{}\n", paint.title("Skein")));
+        let heads = ["", "measured", "beside", "ratio", "goal", ""].map(str::to_owned);
+        let rows: Vec<[String; 6]> = [heads].into_iter().chain(self.lines.iter().map(Line::cells)).collect();
+        let widths: Vec<usize> = (0..6)
+            .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
+            .collect();
+        for row in &rows {
+            let [name, figure, limit, ratio, goal, met] = row;
+            let met = match met.as_str() {
+                "missed" => paint.warning(met),
+                _ => met.clone(),
+            };
+            let line = format!(
+                "  {name:0$}  {figure:>1$}  {limit:2$}  {ratio:>3$}  {goal:4$}  {met}",
+                widths[0], widths[1], widths[2], widths[3], widths[4]
+            );
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}

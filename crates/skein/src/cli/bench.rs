@@ -1,0 +1,87 @@
+//! `skein bench`: how fast Skein is here, beside what the machine can do.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::{
+    bench::{self, Folder, NoFolder, Sizes},
+    exit::Exit,
+    output::Output,
+    project::OnDisk,
+    state,
+};
+
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct Arguments {
+    /// Less of everything, to see that it works; its figures mean little.
+    #[arg(long)]
+    quick: bool,
+    /// End with exit status 4 if a goal is missed.
+    #[arg(long)]
+    check: bool,
+    /// This is the process that begins runs and is killed.
+    #[arg(long, hide = true, requires = "runs")]
+    leave: Option<String>,
+    #[arg(long, hide = true)]
+    runs: Option<usize>,
+}
+
+pub fn run(arguments: &Arguments, given: Option<&Path>, output: Output) -> Exit {
+    let here = || OnDisk::root_of(Path::new(".")).join(state::NAME);
+    let state = given.map_or_else(here, Path::to_owned);
+    if let (Some(what), Some(runs)) = (&arguments.leave, arguments.runs) {
+        return match bench::leave(&state, what, runs) {
+            Ok(()) => Exit::Done,
+            Err(error) => output.refuse(Exit::Store, &error.to_string(), None),
+        };
+    }
+    measure(arguments, &state, output).unwrap_or_else(|exit| exit)
+}
+
+fn measure(arguments: &Arguments, state: &Path, output: Output) -> Result<Exit, Exit> {
+    let folder = Folder::new(state).map_err(|error| no_folder(&error, output))?;
+    tidy_up_when_stopped(folder.path().to_owned())
+        .map_err(|error| output.refuse(Exit::Broken, &format!("signals cannot be heard: {error}"), None))?;
+    let sizes = if arguments.quick { Sizes::QUICK } else { Sizes::FULL };
+    let report = bench::measure(folder.path(), &sizes)
+        .map_err(|error| output.refuse(Exit::Store, &format!("this cannot be measured: {error}"), None))?;
+    match output.is_json() {
+        true => output.json(&report.json()),
+        false => output.text(&report.text(output.paint)),
+    }
+    Ok(if arguments.check && !report.is_met() { Exit::Failed } else { Exit::Done })
+}
+
+fn no_folder(error: &NoFolder, output: Output) -> Exit {
+    match error {
+        NoFolder::Taken => output.refuse(
+            Exit::Refused,
+            "another process measures here, and two at once would only measure each other",
+            Some("try again when it has ended"),
+        ),
+        NoFolder::Io(path, error) => {
+            let message = format!("`{}` cannot be used: {error}", path.display());
+            let hint = "choose another place with `--state DIR` or `SKEIN_STATE`";
+            output.refuse(Exit::Store, &message, Some(hint))
+        }
+    }
+}
+
+/// Nothing is left behind by who is stopped at the terminal, either.
+fn tidy_up_when_stopped(folder: PathBuf) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let body = move || {
+        if signals.forever().next().is_some() {
+            // Others still write in it, until the process has ended.
+            let _ = std::fs::remove_dir_all(&folder).or_else(|_| std::fs::remove_dir_all(&folder));
+            std::process::exit(i32::from(Exit::Stopped as u8));
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(body).map(drop)
+}
