@@ -26,6 +26,7 @@ use skein_core::{
     engine::{Cost, Event, Publication, Start, Walk},
     ids::SignalName,
     ir::RunStatus,
+    limits,
     plan::Plan,
     time::Time,
 };
@@ -71,6 +72,7 @@ pub struct Acceptor {
     spent: Cost,
     publish: BTreeSet<Publication>,
     cancel_asked: bool,
+    tampers: u32,
     status: Option<RunStatus>,
     events: u64,
 }
@@ -90,6 +92,7 @@ impl Acceptor {
             spent: Cost::default(),
             publish: BTreeSet::new(),
             cancel_asked: false,
+            tampers: 0,
             status: None,
             events: 0,
         }
@@ -179,6 +182,11 @@ impl Acceptor {
             }
             Event::CancelAsked { .. } => {
                 self.cancel_asked = true;
+                Ok(())
+            }
+            Event::Tampered { .. } => {
+                self.tampers += 1;
+                ensure!(self.tampers <= limits::TAMPERS, "too much is noted");
                 Ok(())
             }
             Event::UndoBegan { of, targets, uncertain } => self.undo_began(*of, targets, uncertain),

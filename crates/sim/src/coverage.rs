@@ -47,6 +47,7 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::SignalTaken { .. } => "signal_taken",
         Event::StepEnded { .. } => "step_ended",
         Event::CancelAsked { .. } => "cancel_asked",
+        Event::Tampered { .. } => "tampered",
         Event::UndoBegan { .. } => "undo_began",
         Event::StepUndone { .. } => "step_undone",
         Event::UndoFailed { .. } => "undo_failed",
@@ -58,7 +59,7 @@ pub fn event_name(event: &Event) -> &'static str {
     }
 }
 
-const EVENTS: [&str; 29] = [
+const EVENTS: [&str; 30] = [
     "run_started",
     "instance_started",
     "instance_halted",
@@ -80,6 +81,7 @@ const EVENTS: [&str; 29] = [
     "signal_taken",
     "step_ended",
     "cancel_asked",
+    "tampered",
     "undo_began",
     "step_undone",
     "undo_failed",

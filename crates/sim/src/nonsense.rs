@@ -36,7 +36,8 @@ fn report(end: AttemptEnd) -> Report {
 /// Any input, to a run that has not been started.
 pub fn before(rng: &mut Rng) -> Input {
     let at = StepAt(InstanceIx(0), 0);
-    match rng.below(11) {
+    match rng.below(12) {
+        11 => tampered(),
         10 => Input::Break { message: "before it began".into() },
         0 => Input::Recover,
         1 => Input::Capacity,
@@ -56,6 +57,10 @@ pub fn before(rng: &mut Rng) -> Input {
 fn signal(name: &str, to: Option<StepAt>) -> Input {
     let name = SignalName::new(name).expect("it is a name");
     Input::Signal { name, payload: Arc::new(json!({"n": 1})), to }
+}
+
+fn tampered() -> Input {
+    Input::Tampered { by: "a worker".into(), what: "approve `gate`".into() }
 }
 
 fn held(step: StepAt) -> Input {
@@ -113,7 +118,8 @@ pub fn anything(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Input> {
     let at = *some(rng, &of)?;
     let more = state.more(at);
     let live = more.and_then(|more| more.live);
-    Some(match rng.below(16) {
+    Some(match rng.below(17) {
+        16 => tampered(),
         0 => start(),
         1 => Input::Recover,
         2 => Input::Capacity,

@@ -6,6 +6,7 @@ mod ask;
 mod changes;
 mod cli;
 mod config;
+mod context;
 mod draw;
 mod exit;
 mod find;
@@ -30,5 +31,5 @@ mod watch;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::run().into()
+    output::ended(cli::run()).into()
 }

@@ -53,6 +53,8 @@ pub struct RunState {
     pub openings: Vec<OpeningState>,
     /// Signals that no wait has taken yet, oldest first.
     pub signals: VecDeque<(SignalName, Arc<Value>)>,
+    /// How often someone tried to say what they may not.
+    pub tampers: u32,
     pub walks: BTreeMap<Walk, WalkState>,
     pub spent: Cost,
     pub cancel: Option<Cancel>,
@@ -323,6 +325,7 @@ impl RunState {
             instances: Vec::new(),
             openings: Vec::new(),
             signals: VecDeque::new(),
+            tampers: 0,
             walks: BTreeMap::new(),
             spent: Cost::default(),
             cancel: None,

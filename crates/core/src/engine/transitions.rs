@@ -250,11 +250,12 @@ pub enum Asked {
     Cancel,
     Published,
     RetryUndo,
+    Tampered,
     Break,
 }
 
 impl Asked {
-    pub const ALL: [Asked; 12] = [
+    pub const ALL: [Asked; 13] = [
         Asked::Start,
         Asked::Recover,
         Asked::Capacity,
@@ -266,6 +267,7 @@ impl Asked {
         Asked::Cancel,
         Asked::Published,
         Asked::RetryUndo,
+        Asked::Tampered,
         Asked::Break,
     ];
 
@@ -282,6 +284,7 @@ impl Asked {
             Input::Cancel { .. } => Asked::Cancel,
             Input::Published { .. } => Asked::Published,
             Input::RetryUndo { .. } => Asked::RetryUndo,
+            Input::Tampered { .. } => Asked::Tampered,
             Input::Break { .. } => Asked::Break,
         }
     }

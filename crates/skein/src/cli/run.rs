@@ -17,6 +17,7 @@ use super::{
     resume::{Going, go_on},
 };
 use crate::{
+    context,
     exit::Exit,
     orphans,
     output::Output,
@@ -59,10 +60,11 @@ fn begin(arguments: &Arguments, state: Option<&Path>, output: Output) -> Result<
     let start = Start { run: run.clone(), retry_of: None, attempt: 1, context: Value::Null };
     let begin = Begin { plan: plan.clone(), start, about: about.value() };
     if arguments.detach {
-        return detach::begin(&state, begin, output);
+        return detach::begin(&state, begin, &about, output);
     }
     let workers = loaded.project.config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
     let own = Own::new(&state, secrets, workers, output)?;
+    context::hold_or_refuse(&own.contexts, &state, &run, (&plan, &about), output)?;
     own.listen(vec![run.clone()], &about.user, output)?;
     own.host.begin(vec![begin]).map_err(|error| crate::state::failed(&error, output))?;
     let going = Going { run: &run, plan, about: &about, before: 0, waits: !arguments.no_wait };

@@ -193,12 +193,15 @@ fn one(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
         output.json(&object);
         return Ok(Exit::Done);
     }
+    let whole = watch::events(&*state.store, &row.run);
     let (last, summary) = watch::summary(watched.follow(), output);
     let view = view::run(&watched.plan, &last);
     let width = view.steps.iter().map(|step| step.path.chars().count()).max().unwrap_or_default();
     let steps: String = view.steps.iter().map(|step| step_line(step, width.min(60), output)).collect();
     let aside = row.quarantined.map_or(String::new(), |why| format!("Set aside: {}\n", one_line(&why)));
     output.text(&format!("{steps}{summary}{aside}"));
+    // What is shown of a journal that is damaged is only as far as it can be read.
+    whole.map_err(|error| failed(&error, output))?;
     Ok(Exit::Done)
 }
 

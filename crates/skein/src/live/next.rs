@@ -40,9 +40,12 @@ pub(super) fn commands(view: &RunView, had: bool) -> Vec<String> {
             commands.push(format!("skein {more} {}", quoted(run)));
             commands
         }
+        // What could not be undone is tried again by that.
+        RunStatus::UndoFailed => {
+            logs(view, run).into_iter().chain([format!("skein resume {}", quoted(run))]).collect()
+        }
         RunStatus::Failed
         | RunStatus::TimedOut
-        | RunStatus::UndoFailed
         | RunStatus::Cancelled
         | RunStatus::Undone => logs(view, run),
     }

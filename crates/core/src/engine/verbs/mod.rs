@@ -11,6 +11,7 @@ mod publish;
 mod recover;
 mod route;
 mod start;
+mod tamper;
 mod timeout;
 mod undo;
 mod wait;
