@@ -31,7 +31,7 @@ use crate::{
     person,
     result::result,
     state::State,
-    watch::{self, Note, Over},
+    watch::{self, Note, Over, Space},
 };
 
 /// One of the runs that are gone on with.
@@ -40,6 +40,7 @@ struct One {
     state: RunState,
     timeline: Timeline,
     over: Option<Over>,
+    space: Space,
 }
 
 pub fn run(given: Option<&Path>, waits: bool, output: Output) -> Result<Exit, Exit> {
@@ -170,7 +171,7 @@ fn recalled(state: &State, row: &RunRow) -> Result<One, StoreError> {
 
 impl One {
     fn new(plan: Plan) -> One {
-        One { timeline: Timeline::new(&plan), plan, state: RunState::new(), over: None }
+        One { timeline: Timeline::new(&plan), plan, state: RunState::new(), over: None, space: Space::default() }
     }
 
     fn take(&mut self, batch: &Batch) -> Vec<Entry> {
@@ -197,6 +198,7 @@ fn hear(all: &mut BTreeMap<RunId, One>, run: Option<&RunId>, note: Note, output:
         }
         match &note {
             Note::Row(batch) => {
+                one.space.back(output);
                 for Entry { path, text, level, .. } in one.take(batch) {
                     tell(&run, &path, &text, level, output);
                 }
@@ -210,7 +212,7 @@ fn hear(all: &mut BTreeMap<RunId, One>, run: Option<&RunId>, note: Note, output:
                     Over::Closed | Over::Waits | Over::Left => {}
                 }
             }
-            Note::NoSpace => output.warn("there is no space left for the journal; runs go on when there is"),
+            Note::NoSpace => one.space.out(output),
             Note::Line(..) | Note::Typed(_) | Note::Next(_) => {}
         }
     }

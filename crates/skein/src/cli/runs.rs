@@ -24,7 +24,7 @@ use crate::{
     exit::Exit,
     live::{one_line, status, step_status, took},
     others,
-    output::{Format, Output},
+    output::{Format, Output, is_unread},
     result::result,
     state::{State, failed},
     watch::{self, Follow, Over},
@@ -93,6 +93,9 @@ fn changing(
             Format::Json | Format::Jsonl => {
                 rows.iter().for_each(|row| output.exact(&format!("{}\n", object(row))));
             }
+        }
+        if is_unread() {
+            return Ok(Exit::Done);
         }
         changes.wait();
     }

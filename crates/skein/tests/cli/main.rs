@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
+mod contexts;
+mod crash;
+mod damage;
 mod decisions;
+mod disk;
 mod documents;
 mod examples;
 mod files;
@@ -11,9 +15,11 @@ mod large;
 mod pages;
 mod parameters;
 mod project;
+mod promises;
 mod run;
 mod runs;
 mod session;
 mod terminal;
+mod undo;
 mod validate;
 mod workers;

@@ -1,4 +1,4 @@
-//! A worker decides nothing: not by its own hand, not with a wiped environment, not as an orphan.
+//! A worker says nothing to runs: not by its own hand, not with a wiped environment, not as an orphan.
 
 use rustix::process::Signal;
 
@@ -19,7 +19,8 @@ fn project(worker: &str) -> Project {
     project
 }
 
-fn refused(worker: &str) {
+/// A worker that tries to say something is refused, and the journal has it.
+fn refused(worker: &str, noted: &str) {
     let project = project(worker);
     let going = project.begin("run gated.yaml --no-wait --format jsonl");
     let run = going.run();
@@ -28,13 +29,28 @@ fn refused(worker: &str) {
     assert!(said.contains("only people outside of runs decide"), "{said}");
     assert!(said.contains("exit 5"), "{said}");
     assert_eq!(project.status(&run), "waiting");
+    // What came when the owner was about to leave is heard by the next.
+    project.ends(&format!("resume {run} --no-wait"), 6);
+    let events = project.events(&run);
+    let tried: Vec<_> = events.iter().filter_map(|event| event["event"].get("tampered")).collect();
+    assert_eq!(tried.len(), 1, "{events:?}");
+    assert_eq!(tried[0]["what"], noted);
+    assert!(tried[0]["by"].as_str().is_some_and(|by| by.contains("a worker of")), "{}", tried[0]);
+    let told = project.ends(&format!("events {run}"), 0);
+    assert!(told.contains(&format!("tried to {noted}, and was refused")), "{told}");
 }
 
 #[test]
-fn a_worker_cannot_approve() {
-    refused(
-        "cat >/dev/null; \"$1\" approve $SKEIN_RUN_ID sign-off >> said.txt 2>&1; echo exit $? >> said.txt\n",
-    );
+fn a_worker_can_say_nothing_to_a_run() {
+    for (line, noted) in [
+        ("approve $SKEIN_RUN_ID sign-off", "approve `sign-off`"),
+        ("reject $SKEIN_RUN_ID", "reject"),
+        ("signal $SKEIN_RUN_ID go.now", "send the signal `go.now`"),
+        ("cancel $SKEIN_RUN_ID", "cancel the run"),
+    ] {
+        let tries = format!("\"$1\" {line} >> said.txt 2>&1; echo exit $? >> said.txt");
+        refused(&format!("cat >/dev/null; {tries}\n"), noted);
+    }
 }
 
 #[test]
@@ -42,6 +58,7 @@ fn a_worker_with_a_wiped_environment_cannot_approve() {
     refused(
         "cat >/dev/null; run=$SKEIN_RUN_ID\n\
          env -i \"$1\" approve $run sign-off >> said.txt 2>&1; echo exit $? >> said.txt\n",
+        "approve `sign-off`",
     );
 }
 
@@ -53,6 +70,7 @@ fn an_orphan_of_a_worker_cannot_approve() {
          (setsid env -i sh -c 'read go < ready; '$skein' approve '$run' sign-off >> said.txt 2>&1; \
          echo exit $? >> said.txt; echo > answer' >/dev/null 2>&1 &)\n\
          echo > ready; read done < answer\n",
+        "approve `sign-off`",
     );
 }
 

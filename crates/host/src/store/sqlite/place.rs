@@ -180,7 +180,8 @@ impl Here {
     }
 
     fn told(&self, why: &str) -> String {
-        format!("the database `{}` was moved or removed while it was in use: {why}", self.path.display())
+        let path = self.path.display();
+        format!("the journal `{path}` was moved or removed under this process, and what it wrote with it: {why}")
     }
 }
 
