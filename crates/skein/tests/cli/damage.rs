@@ -6,12 +6,10 @@ use rustix::process::Signal;
 
 use crate::kept::{Project, lives};
 
-/// Where a text is in a file, which has it once.
-fn place(bytes: &[u8], text: &str) -> usize {
-    let found: Vec<usize> =
-        bytes.windows(text.len()).enumerate().filter(|(_, it)| *it == text.as_bytes()).map(|(at, _)| at).collect();
-    assert_eq!(found.len(), 1, "`{text}` is there once");
-    found[0]
+/// Where a text is in a file: in the journal, and perhaps where a page was written before.
+fn places(bytes: &[u8], text: &str) -> Vec<usize> {
+    let all = bytes.windows(text.len()).enumerate().filter(|(_, it)| *it == text.as_bytes());
+    all.map(|(at, _)| at).collect()
 }
 
 /// All that is stored in one file: nobody has the database, so its log was moved into it.
@@ -26,8 +24,9 @@ fn flip(project: &Project, text: &str) {
     settle(project);
     let path = project.path(".skein/skein.db");
     let mut bytes = fs::read(&path).unwrap();
-    let at = place(&bytes, text);
-    bytes[at] ^= 1;
+    let places = places(&bytes, text);
+    assert!(!places.is_empty(), "`{text}` is there");
+    places.into_iter().for_each(|at| bytes[at] ^= 1);
     fs::write(&path, bytes).unwrap();
 }
 
@@ -86,7 +85,7 @@ fn what_a_damaged_run_left_running_is_ended() {
         settle(&project);
         let path = project.path(".skein/skein.db");
         let (mut bytes, text) = (fs::read(&path).unwrap(), "attempt_started");
-        let last = bytes.windows(text.len()).rposition(|it| it == text.as_bytes()).expect("it was started");
+        let last = places(&bytes, text).pop().expect("it was started");
         bytes[last] ^= 2;
         fs::write(&path, bytes).unwrap();
         let told = project.ends(line, 8);
