@@ -36,10 +36,10 @@ fn report(end: AttemptEnd) -> Report {
 /// Any input, to a run that has not been started.
 pub fn before(rng: &mut Rng) -> Input {
     let at = StepAt(InstanceIx(0), 0);
-    match rng.below(12) {
-        11 => tampered(),
+    match rng.below(11) {
         10 => Input::Break { message: "before it began".into() },
         0 => Input::Recover,
+        1 if rng.percent(50) => tampered(),
         1 => Input::Capacity,
         2 => {
             Input::Finished { attempt: attempt(at, 1, 1, Role::Main, 1), report: report(AttemptEnd::Stopped) }
@@ -118,10 +118,10 @@ pub fn anything(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Input> {
     let at = *some(rng, &of)?;
     let more = state.more(at);
     let live = more.and_then(|more| more.live);
-    Some(match rng.below(17) {
-        16 => tampered(),
+    Some(match rng.below(16) {
         0 => start(),
         1 => Input::Recover,
+        2 if rng_percent(state, 50) => tampered(),
         2 => Input::Capacity,
         3..6 => finished(rng, state, at, live),
         6 => decision(rng, state, at, nobody()),
