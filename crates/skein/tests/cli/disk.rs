@@ -2,7 +2,7 @@
 //!
 //! Small disks are mounted in a namespace of their own, where nobody else sees them; `strace` makes calls fail.
 
-use std::{collections::BTreeSet, fs, process::Command};
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, process::Command};
 
 use serde_json::Value;
 
@@ -140,6 +140,28 @@ fn a_state_folder_that_cannot_be_written_is_refused() {
     assert_eq!(done.out.matches("exit 8").count(), 5, "{}", done.out);
     assert_eq!(done.out.matches("is mounted read-only").count(), 5, "{}", done.out);
     assert_eq!(done.out.matches("--state DIR").count(), 5, "{}", done.out);
+}
+
+/// A11: a folder that others may write to, and a database that leads elsewhere, are not used.
+#[test]
+fn a_state_folder_that_is_not_safe_is_refused() {
+    let project = Project::new();
+    project.left("asks.md");
+    let folder = project.path(".skein");
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(folder.join("skein.db")).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let told = project.ends("runs", 8);
+    assert!(told.contains("777"), "{told}");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::rename(folder.join("skein.db"), project.path("elsewhere.db")).unwrap();
+    std::os::unix::fs::symlink(project.path("elsewhere.db"), folder.join("skein.db")).unwrap();
+    let before = fs::read(project.path("elsewhere.db")).unwrap();
+    for line in ["runs", "run asks.md"] {
+        let told = project.ends(line, 8);
+        assert!(told.contains("skein.db"), "{told}");
+    }
+    assert_eq!(fs::read(project.path("elsewhere.db")).unwrap(), before);
 }
 
 /// A6: each sync of a run fails in turn. The run ends at once, says so, and has told of nothing that is not kept; it is

@@ -8,6 +8,7 @@ mod damage;
 mod decisions;
 mod disk;
 mod documents;
+mod ends;
 mod examples;
 mod files;
 mod kept;

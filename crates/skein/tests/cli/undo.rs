@@ -80,3 +80,22 @@ fn an_undo_that_was_cut_off_goes_on_and_never_forward() {
     assert_eq!(order.last(), Some(&"undo train"), "last first, and never back: {said}");
     project.ended_once(&run);
 }
+
+/// Several who try again at once: what can be undone is undone once, each is answered, and nobody waits for ever.
+#[test]
+fn of_many_who_try_an_undo_again_each_is_answered() {
+    let project = project();
+    project.folder.write("shut", "");
+    project.ends("run trip.yaml", 4);
+    let run = project.json("runs", 0)["runs"][0]["run_id"].as_str().unwrap().to_owned();
+    std::fs::remove_file(project.path("shut")).unwrap();
+    std::fs::remove_file(project.path("said")).unwrap();
+    let racing: Vec<_> = (0..5).map(|_| project.begin(&format!("resume {run}"))).collect();
+    let ends: Vec<_> = racing.into_iter().map(|going| going.end()).collect();
+    assert!(ends.iter().any(|end| end.0 == Some(4)), "{ends:?}");
+    assert!(ends.iter().all(|end| end.0 == Some(4) || end.0 == Some(5)), "{ends:?}");
+    assert_eq!(project.status(&run), "undone");
+    assert_eq!(project.read("said"), "undo room\nundo train\n", "each once");
+    assert_eq!(booked(&project), [false, false]);
+    project.ended_once(&run);
+}
