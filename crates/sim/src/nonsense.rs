@@ -36,10 +36,10 @@ fn report(end: AttemptEnd) -> Report {
 /// Any input, to a run that has not been started.
 pub fn before(rng: &mut Rng) -> Input {
     let at = StepAt(InstanceIx(0), 0);
-    match rng.below(11) {
+    match rng.below(12) {
+        11 => tampered(),
         10 => Input::Break { message: "before it began".into() },
         0 => Input::Recover,
-        1 if rng.percent(50) => tampered(),
         1 => Input::Capacity,
         2 => {
             Input::Finished { attempt: attempt(at, 1, 1, Role::Main, 1), report: report(AttemptEnd::Stopped) }

@@ -92,7 +92,11 @@ impl Project {
         let path = self.path("begun");
         within("the worker does not begin", move || {
             let mut said = String::new();
-            BufReader::new(File::open(path).expect("it is a pipe")).read_line(&mut said).expect("it is text");
+            // One that said so before may still have the pipe open, and says nothing more.
+            while said.is_empty() {
+                let pipe = File::open(&path).expect("it is a pipe");
+                BufReader::new(pipe).read_line(&mut said).expect("it is text");
+            }
             said.trim().to_owned()
         })
     }
