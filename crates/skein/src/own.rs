@@ -87,15 +87,15 @@ impl Own {
                 let Some(host) = host.upgrade() else { return };
                 stopped.store(true, Ordering::Release);
                 let runs = runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                for run in &runs {
-                    // A machine that goes down and a terminal that is closed say nothing about the run.
-                    if n == 0 && signal == SIGINT {
-                        let reason = Some("stopped at the terminal".to_owned());
-                        let _ = host.say(run, Input::Cancel { by: user.clone(), reason });
-                    } else {
-                        host.leave(run);
-                        let _ = notes.send((Some(run.clone()), Note::Over(Over::Left)));
-                    }
+                // A machine that goes down and a terminal that is closed say nothing about the run.
+                if n == 0 && signal == SIGINT {
+                    cancel(&host, &runs, &user);
+                } else {
+                    runs.iter().for_each(|run| host.leave(run));
+                    // Whoever hears of this ends the host, and with it all that it started; it must be the last to have it.
+                    drop(host);
+                    let left = runs.into_iter().map(|run| (Some(run), Note::Over(Over::Left)));
+                    left.for_each(|of| drop(notes.send(of)));
                 }
             }
         };
@@ -120,6 +120,14 @@ impl Own {
     pub fn resume(&self, run: &RunId, output: Output) -> Result<(), Exit> {
         let result = self.host.resume(vec![run.clone()]).pop();
         result.unwrap_or(Ok(())).map_err(|error| not_had(run, &error, output))
+    }
+}
+
+/// Asks runs to stop.
+fn cancel(host: &Host, runs: &[RunId], user: &str) {
+    for run in runs {
+        let reason = Some("stopped at the terminal".to_owned());
+        let _ = host.say(run, Input::Cancel { by: user.to_owned(), reason });
     }
 }
 

@@ -98,7 +98,9 @@ impl Timeline {
                 None => (format!("{} done", published(*item)), Level::Detail),
             },
             Event::Quarantined { message } => (format!("run set aside: {message}"), Level::Error),
-            Event::Tampered { by, what } => (format!("{by} tried to {what}, and was refused"), Level::Warning),
+            Event::Tampered { by, what } => {
+                (format!("{by} tried to {what}, and was refused"), Level::Warning)
+            }
             Event::SignalKept { name, .. } => {
                 (format!("signal `{name}` came before anything waits for it"), Level::Info)
             }

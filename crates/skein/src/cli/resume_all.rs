@@ -171,7 +171,13 @@ fn recalled(state: &State, row: &RunRow) -> Result<One, StoreError> {
 
 impl One {
     fn new(plan: Plan) -> One {
-        One { timeline: Timeline::new(&plan), plan, state: RunState::new(), over: None, space: Space::default() }
+        One {
+            timeline: Timeline::new(&plan),
+            plan,
+            state: RunState::new(),
+            over: None,
+            space: Space::default(),
+        }
     }
 
     fn take(&mut self, batch: &Batch) -> Vec<Entry> {

@@ -44,10 +44,7 @@ pub(super) fn commands(view: &RunView, had: bool) -> Vec<String> {
         RunStatus::UndoFailed => {
             logs(view, run).into_iter().chain([format!("skein resume {}", quoted(run))]).collect()
         }
-        RunStatus::Failed
-        | RunStatus::TimedOut
-        | RunStatus::Cancelled
-        | RunStatus::Undone => logs(view, run),
+        RunStatus::Failed | RunStatus::TimedOut | RunStatus::Cancelled | RunStatus::Undone => logs(view, run),
     }
 }
 

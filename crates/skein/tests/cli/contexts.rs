@@ -33,7 +33,10 @@ fn a_second_run_in_the_same_context_folder_is_refused() {
     project.go();
     assert_eq!(going.end().0, Some(0));
     project.ends("run other.yaml", 0);
-    assert!(!project.read("context/_workflow.json").contains(&run), "what a run left that is over is replaced");
+    assert!(
+        !project.read("context/_workflow.json").contains(&run),
+        "what a run left that is over is replaced"
+    );
 }
 
 /// A run that was killed holds nothing. When it goes on, it has the folder again, unless another is at work there.

@@ -29,7 +29,9 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 /// A project whose second step begins with this.
 fn project(begins: &str) -> Project {
     let project = Project::new();
-    project.folder.write("held.yaml", HELD.replace("'echo $$ > begun;", &format!("'{begins} echo $$ > begun;")));
+    project
+        .folder
+        .write("held.yaml", HELD.replace("'echo $$ > begun;", &format!("'{begins} echo $$ > begun;")));
     project
 }
 
@@ -111,8 +113,11 @@ fn a_terminal_that_closes_leaves_the_run() {
     let mut command = Command::new("script");
     let line = format!("exec {} run held.yaml", env!("CARGO_BIN_EXE_skein"));
     command.args(["-qec", &line, "/dev/null"]).current_dir(&project.folder.0);
-    command.envs(skein(&project.folder.0).get_envs().filter_map(|(k, v)| Some((k, v?)))).env_remove("SKEIN_STATE");
-    let mut terminal = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("this test needs `script`");
+    command
+        .envs(skein(&project.folder.0).get_envs().filter_map(|(k, v)| Some((k, v?))))
+        .env_remove("SKEIN_STATE");
+    let mut terminal =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("this test needs `script`");
     let worker = project.begun();
     terminal.kill().unwrap();
     terminal.wait().unwrap();

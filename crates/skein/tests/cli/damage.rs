@@ -44,7 +44,10 @@ fn damaged() -> (Project, String, String) {
 fn a_damaged_run_is_set_aside_and_the_others_go_on() {
     let (project, bad, good) = damaged();
     let told = project.ends("resume --all", 8);
-    assert!(told.contains(&format!("run {bad} was set aside: the journal of run `{bad}` is damaged")), "{told}");
+    assert!(
+        told.contains(&format!("run {bad} was set aside: the journal of run `{bad}` is damaged")),
+        "{told}"
+    );
     assert!(told.contains(&format!("{good}  run succeeded")), "{told}");
     let list = project.ends("runs", 0);
     assert!(list.contains("set aside") && list.contains("is damaged"), "{list}");
@@ -61,7 +64,9 @@ fn a_damaged_run_is_set_aside_and_the_others_go_on() {
 #[test]
 fn a_damaged_run_is_named_wherever_it_is_looked_at() {
     let (project, bad, _) = damaged();
-    for line in [format!("runs {bad}"), format!("events {bad}"), format!("logs {bad}"), format!("resume {bad}")] {
+    for line in
+        [format!("runs {bad}"), format!("events {bad}"), format!("logs {bad}"), format!("resume {bad}")]
+    {
         let told = project.ends(&line, 8);
         assert!(told.contains(&format!("the journal of run `{bad}` is damaged")), "{line}: {told}");
     }
@@ -89,7 +94,7 @@ fn what_a_damaged_run_left_running_is_ended() {
         bytes[last] ^= 2;
         fs::write(&path, bytes).unwrap();
         let told = project.ends(line, 8);
-        assert!(told.contains(&format!("{run}")) && told.contains("was set aside"), "{told}");
+        assert!(told.contains(&run) && told.contains("was set aside"), "{told}");
         assert!(!lives(&worker), "{told}");
     }
 }
@@ -109,9 +114,16 @@ fn a_damaged_page_is_told_and_breaks_nothing_else() {
         fs::write(&path, &bytes).unwrap();
         for line in ["runs", "resume --all --no-wait"] {
             let done = project.skein(line);
-            assert!([0, 5, 6, 8].contains(&done.code), "page {page}, `{line}`: {} {}{}", done.code, done.out, done.err);
+            assert!(
+                [0, 5, 6, 8].contains(&done.code),
+                "page {page}, `{line}`: {} {}{}",
+                done.code,
+                done.out,
+                done.err
+            );
             assert!(!done.err.contains("panicked"), "page {page}, `{line}`: {}", done.err);
-            told += usize::from(done.code == 8 && done.err.contains("damaged") || done.err.contains("malformed"));
+            told +=
+                usize::from(done.code == 8 && done.err.contains("damaged") || done.err.contains("malformed"));
         }
         for name in ["skein.db-wal", "skein.db-shm"] {
             let _ = fs::remove_file(project.path(".skein").join(name));
@@ -156,7 +168,10 @@ fn a_newer_journal_is_refused_and_left_as_it_is() {
     fs::write(&path, &bytes).unwrap();
     for line in ["runs", "run asks.md", "resume --all", "events x", "approve x"] {
         let told = project.ends(line, 8);
-        assert!(told.contains("newer Skein (format 99") && told.contains("nothing was changed"), "{line}: {told}");
+        assert!(
+            told.contains("newer Skein (format 99") && told.contains("nothing was changed"),
+            "{line}: {told}"
+        );
     }
     assert_eq!(fs::read(&path).unwrap(), bytes);
 }

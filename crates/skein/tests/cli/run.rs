@@ -278,7 +278,11 @@ fn a_value_is_never_run() {
     let title = "$(touch evil) `touch evil`; touch evil 'x \"y ${HOME}";
     let done = run(skein(&folder.0).args(["run", "chart.yaml", "--param", &format!("title={title}")]));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    assert!(read(&folder, "hooks.txt").starts_with(&format!("begins {title}\n")), "{}", read(&folder, "hooks.txt"));
+    assert!(
+        read(&folder, "hooks.txt").starts_with(&format!("begins {title}\n")),
+        "{}",
+        read(&folder, "hooks.txt")
+    );
     assert!(!folder.0.join("evil").exists());
 }
 

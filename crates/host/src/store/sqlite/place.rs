@@ -181,7 +181,9 @@ impl Here {
 
     fn told(&self, why: &str) -> String {
         let path = self.path.display();
-        format!("the journal `{path}` was moved or removed under this process, and what it wrote with it: {why}")
+        format!(
+            "the journal `{path}` was moved or removed under this process, and what it wrote with it: {why}"
+        )
     }
 }
 

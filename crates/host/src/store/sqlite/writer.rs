@@ -14,7 +14,8 @@ use std::{
 use rusqlite::Connection;
 
 use super::{
-    checkpoint::Checkpointer, fault::Fault, place::Here, reserve::Reserve, thread::Thread, turnstile::Turnstile,
+    checkpoint::Checkpointer, fault::Fault, place::Here, reserve::Reserve, thread::Thread,
+    turnstile::Turnstile,
 };
 
 /// A group ends with this many writes or bytes.
