@@ -3,6 +3,8 @@
 
 use std::{
     fs,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -193,6 +195,13 @@ fn of_many_who_resume_a_run_one_has_it() {
     project.ended_once(&run);
 }
 
+/// Whether the worker could be let go: it listens.
+fn went(project: &Project) -> bool {
+    let now = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let pipe = fs::OpenOptions::new().write(true).custom_flags(now).open(project.path("go"));
+    pipe.and_then(|mut pipe| pipe.write_all(b"go\n")).is_ok()
+}
+
 /// What is said to a run in the instant in which it ends is answered, yes or no.
 #[test]
 fn what_is_said_to_a_run_as_it_ends_is_answered() {
@@ -201,11 +210,11 @@ fn what_is_said_to_a_run_as_it_ends_is_answered() {
         let project = Project::new();
         let going = project.begin("run held.yaml --format jsonl");
         let run = going.run();
-        project.begun();
+        let worker = project.begun();
         let saying = project.begin(&format!("cancel {run}"));
         if n % 2 == 0 {
-            // The owner may be done before it hears of this.
-            project.go();
+            // The owner may be done before it hears of this, or have ended the worker.
+            until("it neither goes on nor ends", || !lives(&worker) || went(&project));
         }
         let (code, lines, errors) = saying.end();
         let told = format!("{lines}{errors}");
