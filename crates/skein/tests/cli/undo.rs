@@ -99,3 +99,28 @@ fn of_many_who_try_an_undo_again_each_is_answered() {
     assert_eq!(booked(&project), [false, false]);
     project.ended_once(&run);
 }
+
+/// Cut off again and again, an undo is given up, and told; a person may have it tried again.
+#[test]
+fn an_undo_that_was_cut_off_too_often_is_tried_again_by_resume() {
+    let project = project();
+    project.folder.write("slow", "");
+    let going = project.begin("run trip.yaml --format jsonl");
+    let run = going.run();
+    project.begun();
+    going.signal(Signal::KILL);
+    going.end();
+    for _ in 0..2 {
+        let resumed = project.begin(&format!("resume {run} --format jsonl"));
+        project.begun();
+        resumed.signal(Signal::KILL);
+        resumed.end();
+    }
+    std::fs::remove_file(project.path("slow")).unwrap();
+    let told = project.ends(&format!("resume {run}"), 4);
+    assert_eq!(project.status(&run), "undo_failed", "{told}");
+    assert!(told.contains("not undone") && told.contains(&format!("skein resume {run}")), "{told}");
+    assert_eq!(project.json(&format!("resume {run}"), 4)["status"], "undone");
+    assert_eq!(booked(&project), [false, false]);
+    project.ended_once(&run);
+}
