@@ -87,6 +87,9 @@ fn next(plan: &Plan, state: &RunState, bytes: &mut Bytes<'_>) -> Input {
         28 => Input::RetryUndo { by: "ada".into() },
         29 => Input::Published { item: publication(bytes), failed: None },
         30 => start(),
+        31 if bytes.next().is_multiple_of(2) => {
+            Input::Tampered { by: "a worker".into(), what: "approve".into() }
+        }
         _ => Input::Capacity,
     }
 }

@@ -44,6 +44,8 @@ pub const INTERRUPTIONS: u32 = 3;
 pub const UNDECIDED_CHECKS: u32 = 2;
 /// Signals that are kept for a wait that has not opened yet.
 pub const KEPT_SIGNALS: usize = 100;
+/// Tries to say what one may not, of which the journal of a run takes note.
+pub const TAMPERS: u32 = 100;
 pub const EVENTS_WARN: u64 = 100_000;
 pub const EVENTS: u64 = 1_000_000;
 pub const JOURNAL_BYTES_WARN: u64 = 100 * 1024 * 1024;

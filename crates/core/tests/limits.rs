@@ -81,6 +81,18 @@ fn so_many_signals_are_kept_and_no_more() {
 }
 
 #[test]
+fn so_many_tries_to_tamper_are_noted_and_no_more() {
+    let plan = plan(vec![work("a")], json!({}));
+    let mut state = RunState::new();
+    tell(&plan, &mut state, start()).unwrap();
+    for n in 1..=limits::TAMPERS + 1 {
+        let input = Input::Tampered { by: "a worker".into(), what: "approve".into() };
+        let told = tell(&plan, &mut state, input).unwrap();
+        assert_eq!(told.len(), usize::from(n <= limits::TAMPERS), "{n}");
+    }
+}
+
+#[test]
 fn a_run_that_is_too_long_ends_with_a_code() {
     for (events, goes_on) in
         [(limits::EVENTS - 1, true), (limits::EVENTS, false), (limits::EVENTS + 1, false)]

@@ -27,6 +27,7 @@ use skein_core::{
     engine::{Cost, Event, Publication, Start, Walk},
     ids::SignalName,
     ir::RunStatus,
+    limits,
     plan::Plan,
     time::Time,
 };
@@ -74,6 +75,7 @@ pub struct Acceptor {
     cancel_asked: bool,
     /// Nothing has happened yet that was not taken over from another run.
     reuses: bool,
+    tampers: u32,
     status: Option<RunStatus>,
     events: u64,
 }
@@ -94,6 +96,7 @@ impl Acceptor {
             publish: BTreeSet::new(),
             cancel_asked: false,
             reuses: false,
+            tampers: 0,
             status: None,
             events: 0,
         }
@@ -191,6 +194,11 @@ impl Acceptor {
             Event::StepReused(reused) => self.step_reused(reused),
             Event::CancelAsked { .. } => {
                 self.cancel_asked = true;
+                Ok(())
+            }
+            Event::Tampered { .. } => {
+                self.tampers += 1;
+                ensure!(self.tampers <= limits::TAMPERS, "too much is noted");
                 Ok(())
             }
             Event::UndoBegan { of, targets, uncertain } => self.undo_began(*of, targets, uncertain),

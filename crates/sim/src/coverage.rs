@@ -49,6 +49,7 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::InstanceReused(_) => "instance_reused",
         Event::StepReused(_) => "step_reused",
         Event::CancelAsked { .. } => "cancel_asked",
+        Event::Tampered { .. } => "tampered",
         Event::UndoBegan { .. } => "undo_began",
         Event::StepUndone { .. } => "step_undone",
         Event::UndoFailed { .. } => "undo_failed",
@@ -60,7 +61,7 @@ pub fn event_name(event: &Event) -> &'static str {
     }
 }
 
-const EVENTS: [&str; 31] = [
+const EVENTS: [&str; 32] = [
     "run_started",
     "instance_started",
     "instance_halted",
@@ -84,6 +85,7 @@ const EVENTS: [&str; 31] = [
     "instance_reused",
     "step_reused",
     "cancel_asked",
+    "tampered",
     "undo_began",
     "step_undone",
     "undo_failed",

@@ -36,7 +36,8 @@ fn report(end: AttemptEnd) -> Report {
 /// Any input, to a run that has not been started.
 pub fn before(rng: &mut Rng) -> Input {
     let at = StepAt(InstanceIx(0), 0);
-    match rng.below(11) {
+    match rng.below(12) {
+        11 => tampered(),
         10 => Input::Break { message: "before it began".into() },
         0 => Input::Recover,
         1 => Input::Capacity,
@@ -56,6 +57,10 @@ pub fn before(rng: &mut Rng) -> Input {
 fn signal(name: &str, to: Option<StepAt>) -> Input {
     let name = SignalName::new(name).expect("it is a name");
     Input::Signal { name, payload: Arc::new(json!({"n": 1})), to }
+}
+
+fn tampered() -> Input {
+    Input::Tampered { by: "a worker".into(), what: "approve `gate`".into() }
 }
 
 fn held(step: StepAt) -> Input {
@@ -116,6 +121,7 @@ pub fn anything(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Input> {
     Some(match rng.below(16) {
         0 => start(state),
         1 => Input::Recover,
+        2 if rng_percent(state, 50) => tampered(),
         2 => Input::Capacity,
         3..6 => finished(rng, state, at, live),
         6 => decision(rng, state, at, nobody()),

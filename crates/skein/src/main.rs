@@ -7,6 +7,7 @@ mod bench;
 mod changes;
 mod cli;
 mod config;
+mod context;
 mod demo;
 mod doctor;
 mod draw;
@@ -38,5 +39,5 @@ fn main() -> ExitCode {
     if arguments.next_if(|first| first == skein_host::wall::ARGUMENT).is_some() {
         return skein_host::wall::enter(arguments);
     }
-    cli::run().into()
+    output::ended(cli::run()).into()
 }

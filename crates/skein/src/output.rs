@@ -1,6 +1,9 @@
 //! Where output goes: text for people with colour only on a terminal, one JSON value for programs.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
@@ -81,16 +84,33 @@ impl Output {
     }
 }
 
+/// Whether something could not be printed, other than because its reader left.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Whether a reader left.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
 /// A reader that went away wants no more; that is no error, and changes nothing about how the command ends. A disk
-/// that is full is one.
+/// that is full is one, which is told once; a run goes on all the same.
 fn write(mut to: impl Write, text: &str) {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
-        Err(error) if !reader_left(&error) => {
+        Err(error) if reader_left(&error) => LEFT.store(true, Ordering::Relaxed),
+        Err(error) if !LOST.swap(true, Ordering::Relaxed) => {
             let _ = writeln!(io::stderr(), "error: the output cannot be written: {error}");
-            std::process::exit(i32::from(Exit::Broken as u8));
         }
         _ => {}
     }
+}
+
+/// Whether nobody reads what is printed any more, so that who only shows something may end.
+pub fn is_unread() -> bool {
+    LEFT.load(Ordering::Relaxed) || LOST.load(Ordering::Relaxed)
+}
+
+/// How a command ends that would have ended so, now that it is known whether all of its output was written.
+pub fn ended(exit: Exit) -> Exit {
+    let lost = LOST.load(Ordering::Relaxed);
+    if lost && exit == Exit::Done { Exit::Broken } else { exit }
 }
 
 /// Whether output could not be written because nobody reads it any more.

@@ -23,6 +23,7 @@ use skein_host::{
     host::{Capacity, Host, ResumeError},
     secret::{self, Secrets},
     store::{ClaimError, Store},
+    workspace::Contexts,
 };
 
 use crate::{
@@ -40,6 +41,8 @@ use crate::{
 pub struct Own {
     pub host: Arc<Host>,
     pub told: Inbox,
+    /// The context folders of its runs.
+    pub contexts: Arc<Contexts>,
     notes: Sender<Of>,
     /// The runs that signals are for.
     runs: Arc<Mutex<Vec<RunId>>>,
@@ -60,14 +63,14 @@ impl Own {
             output.refuse(Exit::Broken, &format!("it cannot be told where this program is: {error}"), None)
         })?;
         let crew = crew.behind_walls(ourselves);
-        let store: Arc<dyn Store> = state.store.clone();
+        let (store, contexts): (Arc<dyn Store>, _) = (state.store.clone(), crew.contexts());
         let watcher = watch::watcher(notes.clone());
         let host = Arc::new(Host::new(store, Box::new(crew), Capacity { workers }, watcher));
         let told = Inbox::new(told);
-        Ok(Own { host, told, notes, runs: Arc::default(), stopped: Arc::default() })
+        Ok(Own { host, told, contexts, notes, runs: Arc::default(), stopped: Arc::default() })
     }
 
-    /// From now on, the first signal asks these runs to stop, and the second leaves them as they are.
+    /// From now on, Ctrl-C asks these runs to stop; a second one, or another signal, leaves them as they are.
     pub fn listen(&self, runs: Vec<RunId>, user: &str, output: Output) -> Result<(), Exit> {
         runs.into_iter().for_each(|run| self.also(run));
         self.heard(user.to_owned())
@@ -84,19 +87,19 @@ impl Own {
         let (host, notes) = (Arc::downgrade(&self.host), self.notes.clone());
         let (runs, stopped) = (Arc::clone(&self.runs), Arc::clone(&self.stopped));
         let body = move || {
-            for (n, _) in signals.forever().enumerate() {
+            for (n, signal) in signals.forever().enumerate() {
                 let Some(host) = host.upgrade() else { return };
                 stopped.store(true, Ordering::Release);
                 let runs = runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                if n > 0 {
+                // A machine that goes down and a terminal that is closed say nothing about the run.
+                if n == 0 && signal == SIGINT {
+                    cancel(&host, &runs, &user);
+                } else {
                     host.leave(&runs);
-                    let left = |run| (Some(run), Note::Over(Over::Left));
-                    runs.into_iter().for_each(|run| drop(notes.send(left(run))));
-                    continue;
-                }
-                for run in &runs {
-                    let reason = Some("stopped at the terminal".to_owned());
-                    let _ = host.say(run, Input::Cancel { by: user.clone(), reason });
+                    // Whoever hears of this ends the host, and with it all that it started; it must be the last to have it.
+                    drop(host);
+                    let left = runs.into_iter().map(|run| (Some(run), Note::Over(Over::Left)));
+                    left.for_each(|of| drop(notes.send(of)));
                 }
             }
         };
@@ -124,6 +127,14 @@ impl Own {
     }
 }
 
+/// Asks runs to stop.
+fn cancel(host: &Host, runs: &[RunId], user: &str) {
+    for run in runs {
+        let reason = Some("stopped at the terminal".to_owned());
+        let _ = host.say(run, Input::Cancel { by: user.to_owned(), reason });
+    }
+}
+
 /// What to say of a run that cannot be had.
 pub fn not_had(run: &RunId, error: &ResumeError, output: Output) -> Exit {
     match error {
@@ -135,15 +146,18 @@ pub fn not_had(run: &RunId, error: &ResumeError, output: Output) -> Exit {
         ResumeError::Claim(ClaimError::Store(error)) | ResumeError::Store(error) => {
             crate::state::failed(error, output)
         }
-        ResumeError::Claim(ClaimError::Quarantined(why)) | ResumeError::SetAside(why) => output.refuse(
-            Exit::Refused,
-            &format!("run `{run}` was set aside: {why}"),
-            Some(&format!("`skein events {run}` tells what happened")),
-        ),
+        ResumeError::Claim(ClaimError::Quarantined(why)) => set_aside(Exit::Refused, run, why, output),
+        // It was found out now.
+        ResumeError::SetAside(why) => set_aside(Exit::Store, run, why, output),
         ResumeError::Claim(error @ ClaimError::Unknown(_)) => {
             output.refuse(Exit::Refused, &error.to_string(), None)
         }
     }
+}
+
+fn set_aside(exit: Exit, run: &RunId, why: &str, output: Output) -> Exit {
+    let hint = format!("`skein events {run}` tells what happened");
+    output.refuse(exit, &format!("run `{run}` was set aside: {why}"), Some(&hint))
 }
 
 /// The secrets of a run, all of them.

@@ -53,14 +53,25 @@ pub enum Taken {
     AndEnded,
 }
 
-/// Refuses decisions of workers.
-pub fn outside(state: &State, output: Output) -> Result<(), Exit> {
+/// Refuses what workers say to runs, and has the run take note of it.
+pub fn outside(state: &State, run: &RunId, what: &str, output: Output) -> Result<(), Exit> {
     let message = match worker(state) {
         Ok(None) => return Ok(()),
-        Ok(Some(who)) => format!("this was asked for by {who}, and only people outside of runs decide"),
+        Ok(Some(who)) => {
+            note(state, run, &who, what);
+            format!("this was asked for by {who}, and only people outside of runs decide")
+        }
         Err(why) => format!("whether this is asked for by a worker cannot be told: {why}"),
     };
     Err(output.refuse(Exit::Refused, &message, None))
+}
+
+/// A letter for whoever has the run, or will have it. A worker waits for no answer to it.
+fn note(state: &State, run: &RunId, who: &str, what: &str) {
+    let input = Input::Tampered { by: who.to_owned(), what: what.to_owned() };
+    let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
+    // Where it cannot be kept, the refusal stands all the same.
+    let _ = state.store.send(run, &body);
 }
 
 /// Whether this process is one that a worker started, or may be.

@@ -68,6 +68,27 @@ pub enum Over {
     Broken(String),
 }
 
+/// Whether there was no space for the journal, which is told once and not at each try.
+#[derive(Debug, Default)]
+pub struct Space {
+    out: bool,
+}
+
+impl Space {
+    pub fn out(&mut self, output: Output) {
+        if !std::mem::replace(&mut self.out, true) {
+            output.warn("there is no space left for the journal; nothing goes on until there is");
+        }
+    }
+
+    /// Something was written again.
+    pub fn back(&mut self, output: Output) {
+        if std::mem::take(&mut self.out) {
+            output.warn("there is space for the journal again");
+        }
+    }
+}
+
 /// A note, and the run that it is about; none: all of them.
 pub type Of = (Option<RunId>, Note);
 
@@ -209,7 +230,7 @@ impl Follow<'_> {
 }
 
 fn human(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
-    let mut next = None;
+    let (mut next, mut space) = (None, Space::default());
     let mut live = Live::new(follow.plan.clone(), Terminal, options(&follow, output));
     follow.read(0, follow.before, &mut |batch| drop(live.recall(batch)));
     if follow.before > 0 {
@@ -223,14 +244,13 @@ fn human(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
         }
         match notes.about(follow.run, DRAW.saturating_sub(drawn.elapsed())) {
             Ok(Note::Row(batch)) => {
+                space.back(output);
                 follow.read(live.state().events, batch.seq, &mut |batch| drop(live.row(batch)));
                 let _ = live.row(&batch);
             }
             Ok(Note::Line(attempt, line)) => live.output(attempt, &line),
             Ok(Note::Typed(line)) => typed(&follow, &mut live, &line),
-            Ok(Note::NoSpace) => {
-                output.warn("there is no space left for the journal; the run goes on when there is")
-            }
+            Ok(Note::NoSpace) => space.out(output),
             Ok(Note::Next(run)) => next = Some(run),
             Ok(Note::Over(over)) => break over,
             Err(RecvTimeoutError::Timeout) => {}
@@ -282,7 +302,7 @@ pub fn summary(follow: Follow<'_>, output: Output) -> (RunState, String) {
 }
 
 fn plain(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
-    let mut next = None;
+    let (mut next, mut space) = (None, Space::default());
     let mut jsonl = Jsonl::new(follow.plan.clone());
     let recalled = follow.state(output.format);
     let before = if recalled.is_some() { 0 } else { follow.before };
@@ -306,13 +326,15 @@ fn plain(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
         }
         match notes.about(follow.run, FOREVER) {
             Ok(Note::Row(batch)) => {
+                space.back(output);
                 let from = state.events;
                 follow.read(from, batch.seq, &mut |batch| take(&mut state, batch, true));
                 if batch.seq == state.events {
                     take(&mut state, &batch, true);
                 }
             }
-            Ok(Note::Line(..) | Note::Typed(_) | Note::NoSpace) => {}
+            Ok(Note::NoSpace) => space.out(output),
+            Ok(Note::Line(..) | Note::Typed(_)) => {}
             Ok(Note::Next(run)) => next = Some(run),
             Ok(Note::Over(over)) => break over,
             Err(_) => break Over::Broken("the host has stopped".to_owned()),

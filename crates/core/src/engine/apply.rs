@@ -80,6 +80,7 @@ impl Fold<'_> {
                 let cancel = Cancel { by: by.clone(), reason: reason.clone(), at: self.now };
                 self.state.cancel.get_or_insert(cancel);
             }
+            Event::Tampered { .. } => self.state.tampers += 1,
             Event::UndoBegan { of, targets, uncertain } => self.undo_began(*of, targets, uncertain),
             Event::StepUndone { at, .. } => self.undo_step_over(*at, true),
             Event::UndoFailed { at, .. } => self.undo_step_over(*at, false),

@@ -91,6 +91,7 @@ impl<'a> Decision<'a> {
             Input::Cancel { by, reason } => self.cancel(by, reason.as_deref())?,
             Input::Published { item, failed } => self.published(*item, failed.as_deref())?,
             Input::RetryUndo { .. } => self.retry_undo()?,
+            Input::Tampered { by, what } => self.tampered(by, what)?,
             Input::Break { message } => self.emit(Event::Quarantined { message: message.clone() }),
         }
         Ok(())

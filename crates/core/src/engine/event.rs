@@ -180,6 +180,11 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// Someone who may not tried to say something. It changes nothing.
+    Tampered {
+        by: String,
+        what: String,
+    },
     /// What was completed is taken back, in this order.
     UndoBegan {
         of: Walk,

@@ -73,6 +73,8 @@ pub enum Input {
     },
     /// What could not be undone is to be tried again.
     RetryUndo { by: String },
+    /// Someone who may not, such as a worker, tried to say something. They were refused; this is only noted.
+    Tampered { by: String, what: String },
     /// The run's own state makes no sense; it is set aside.
     Break { message: String },
 }

@@ -61,6 +61,8 @@ pub struct RunState {
     pub openings: Vec<OpeningState>,
     /// Signals that no wait has taken yet, oldest first.
     pub signals: VecDeque<(SignalName, Arc<Value>)>,
+    /// How often someone tried to say what they may not.
+    pub tampers: u32,
     #[serde(with = "pairs")]
     pub walks: BTreeMap<Walk, WalkState>,
     pub spent: Cost,
@@ -412,6 +414,7 @@ impl RunState {
             instances: Vec::new(),
             openings: Vec::new(),
             signals: VecDeque::new(),
+            tampers: 0,
             walks: BTreeMap::new(),
             spent: Cost::default(),
             cancel: None,

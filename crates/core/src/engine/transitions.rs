@@ -251,11 +251,12 @@ pub enum Asked {
     Cancel,
     Published,
     RetryUndo,
+    Tampered,
     Break,
 }
 
 impl Asked {
-    pub const ALL: [Asked; 13] = [
+    pub const ALL: [Asked; 14] = [
         Asked::Start,
         Asked::Fork,
         Asked::Recover,
@@ -268,6 +269,7 @@ impl Asked {
         Asked::Cancel,
         Asked::Published,
         Asked::RetryUndo,
+        Asked::Tampered,
         Asked::Break,
     ];
 
@@ -285,6 +287,7 @@ impl Asked {
             Input::Cancel { .. } => Asked::Cancel,
             Input::Published { .. } => Asked::Published,
             Input::RetryUndo { .. } => Asked::RetryUndo,
+            Input::Tampered { .. } => Asked::Tampered,
             Input::Break { .. } => Asked::Break,
         }
     }

@@ -58,6 +58,7 @@ impl Timeline {
             | Event::PublicationEnded { .. }
             | Event::Closed
             | Event::Quarantined { .. }
+            | Event::Tampered { .. }
             | Event::SignalKept { .. } => self.of_run(event),
             Event::InstanceStarted { .. }
             | Event::InstanceHalted { .. }
@@ -99,6 +100,9 @@ impl Timeline {
                 None => (format!("{} done", published(*item)), Level::Detail),
             },
             Event::Quarantined { message } => (format!("run set aside: {message}"), Level::Error),
+            Event::Tampered { by, what } => {
+                (format!("{by} tried to {what}, and was refused"), Level::Warning)
+            }
             Event::SignalKept { name, .. } => {
                 (format!("signal `{name}` came before anything waits for it"), Level::Info)
             }

@@ -40,13 +40,13 @@ pub(super) fn run(shared: &Arc<Shared>, running: Running<'_>, number: u32, publi
         let task = match hook.lay_out(&shared) {
             Ok(task) => task,
             Err(why) => {
-                shared.live().remove(&key);
+                shared.gone(&key);
                 return published.tell(Some(why));
             }
         };
         let (told, ended_key) = (Arc::clone(&shared), key.clone());
         let handle = worker::start(task, move |ended| {
-            told.live().remove(&ended_key);
+            told.gone(&ended_key);
             published.tell(failed(&ended).map(|why| told.redactor.redact_str(&why)));
         });
         shared.started(&key, handle);

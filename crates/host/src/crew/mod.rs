@@ -23,7 +23,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use skein_core::{
@@ -41,11 +42,13 @@ use crate::{
     redact::{Redactor, TooManySecrets},
     secret::Secrets,
     worker::{self, Ended, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
-    workspace::{ArtifactError, Context, Root, RunDir, Story, root::PathError},
+    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, root::PathError},
 };
 
 /// How long what an earlier life left may take to end.
 const GRACE: Millis = Millis(limits::STOP_GRACE_DEFAULT);
+/// How long what is killed may take to be gone.
+const LEAVING: Duration = Duration::from_secs(5);
 
 /// Told the last line that a worker printed, safe to show.
 pub type TellLine = Arc<dyn Fn(&RunId, AttemptId, &str) + Send + Sync>;
@@ -75,6 +78,9 @@ struct Shared {
     live: Mutex<BTreeMap<Doing, Live>>,
     /// Held by who writes a context folder.
     telling: Mutex<()>,
+    contexts: Arc<Contexts>,
+    /// Told when something of `live` is gone.
+    left: Condvar,
 }
 
 /// What is being done, and for which run.
@@ -102,9 +108,18 @@ impl Crew {
         // Walls are about real paths.
         let state = std::fs::canonicalize(state)?;
         let (root, mark) = (Root::open(&state)?, StateMark::of(&state)?);
-        let (live, telling) = (Mutex::default(), Mutex::default());
-        let builder = None;
-        let shared = Shared { state: root, mark, secrets, builder, redactor, lines, live, telling };
+        let shared = Shared {
+            state: root,
+            mark,
+            secrets,
+            builder: None,
+            redactor,
+            lines,
+            live: Mutex::default(),
+            telling: Mutex::default(),
+            contexts: Arc::default(),
+            left: Condvar::new(),
+        };
         Ok(Crew { shared: Arc::new(shared) })
     }
 
@@ -115,6 +130,11 @@ impl Crew {
         }
         self
     }
+
+    /// Which context folders its runs write, so that one can be had before a run begins.
+    pub fn contexts(&self) -> Arc<Contexts> {
+        Arc::clone(&self.shared.contexts)
+    }
 }
 
 impl Shared {
@@ -122,7 +142,7 @@ impl Shared {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the context folder of a run. What an earlier run left there goes first.
+    /// Writes the context folder of a run. What an earlier run left there goes first; one that goes on is not disturbed.
     fn tell_context(
         &self,
         workspace: &Root,
@@ -132,6 +152,7 @@ impl Shared {
     ) -> Result<Context, ArtifactError> {
         let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let context = Context::open(workspace, directory)?;
+        self.contexts.hold(&context, run)?;
         if context.holder()?.is_some_and(|holder| holder.id != run.as_str()) {
             context.clear()?;
         }
@@ -176,8 +197,14 @@ impl Shared {
         matches!(self.live().get(key), Some(Live::Ahead { stopped: true }))
     }
 
-    fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
+    /// Nothing of it is at work any more.
+    fn gone(&self, key: &Doing) {
         self.live().remove(key);
+        self.left.notify_all();
+    }
+
+    fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
+        self.gone(key);
         finish.tell(Report { end: self.without_secrets(end), cost: Cost::default() });
     }
 
@@ -265,15 +292,17 @@ impl Hands for Crew {
 
     fn forget(&mut self, run: &RunId) {
         self.shared.each_of(run, Live::kill);
+        self.shared.contexts.release(run);
     }
 }
 
 impl Drop for Crew {
     /// Nothing outlives the host that it could still end.
     fn drop(&mut self) {
-        for live in self.shared.live().values_mut() {
-            live.kill();
-        }
+        let mut live = self.shared.live();
+        live.values_mut().for_each(Live::kill);
+        // Who ends them does so in this process, which may be about to end, too.
+        let _ = self.shared.left.wait_timeout_while(live, LEAVING, |live| !live.is_empty());
     }
 }
 

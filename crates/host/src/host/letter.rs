@@ -32,9 +32,11 @@ impl Answer {
 pub(super) fn read(body: &[u8]) -> Result<Input, String> {
     let input: Input = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     match input {
-        Input::Decide { .. } | Input::Signal { .. } | Input::Cancel { .. } | Input::RetryUndo { .. } => {
-            Ok(input)
-        }
+        Input::Decide { .. }
+        | Input::Signal { .. }
+        | Input::Cancel { .. }
+        | Input::RetryUndo { .. }
+        | Input::Tampered { .. } => Ok(input),
         _ => Err("this is not for others to say".to_owned()),
     }
 }

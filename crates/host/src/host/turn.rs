@@ -282,8 +282,8 @@ impl Loop {
                 self.schedule(key, Some(at));
             }
             Err(AppendError::Lost) => self.lose(key),
-            Err(AppendError::Broken(why)) => {
-                (self.watcher)(Told::Broken { why: &why });
+            Err(error @ AppendError::Broken(_)) => {
+                (self.watcher)(Told::Broken { why: &error.to_string() });
                 return Go::Stop;
             }
         }

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use skein_core::limits;
 
 /// How much is kept of the beginning and of the end.
@@ -63,6 +63,8 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
 }
 
 const RING: &str = ".tail";
+/// What a log has of the disk from the beginning.
+const ROOM: u64 = 4096;
 
 /// A new file for us alone, never through a link.
 pub fn create(path: &Path) -> io::Result<File> {
@@ -75,7 +77,11 @@ pub fn create(path: &Path) -> io::Result<File> {
 impl Log {
     pub fn create(path: &Path, keep: Keep) -> Log {
         let (head, problem) = match create(path) {
-            Ok(file) => (Some(file), None),
+            Ok(file) => {
+                // Room to say that there was none, should the disk fill up. Where it cannot be had, it is done without.
+                let _ = fallocate(&file, FallocateFlags::KEEP_SIZE, 0, ROOM);
+                (Some(file), None)
+            }
             Err(error) => (None, Some(format!("the log {} cannot be created: {error}", path.display()))),
         };
         Log { path: path.to_owned(), keep, head, ring: None, bytes: 0, in_head: 0, problem }

@@ -13,7 +13,7 @@ pub mod root;
 mod run_dir;
 
 pub use artifact::{ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile};
-pub use context::{Context, Holder, Ledger, Observation, Source, Story, find_step};
+pub use context::{Context, Contexts, Holder, Ledger, Observation, Source, Story, find_step};
 pub use files::{FileError, Given, GivenAs, Tokens};
 pub use grant::{GrantError, Grants};
 pub use pattern::Pattern;

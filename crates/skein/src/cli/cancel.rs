@@ -36,6 +36,7 @@ pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit 
 
 fn cancel(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
     let (state, row) = State::with_run(given, &arguments.run, output)?;
+    say::outside(&state, &row.run, "cancel the run", output)?;
     let input = Input::Cancel { by: person::name(), reason: arguments.reason.clone() };
     let taken = say::say(&state, &row.run, &input, output)?;
     let run = &row.run;

@@ -41,16 +41,17 @@ fn decide(
     output: Output,
 ) -> Result<Exit, Exit> {
     let (state, row) = State::with_run(given, &arguments.run, output)?;
-    say::outside(&state, output)?;
+    let (word, done) = match decision {
+        Decision::Approve => ("approve", "approved"),
+        Decision::Reject => ("reject", "rejected"),
+    };
+    let meant = arguments.step.as_ref().map_or(String::new(), |step| format!(" `{step}`"));
+    say::outside(&state, &row.run, &format!("{word}{meant}"), output)?;
     let open = opening(&state, &row, arguments.step.as_deref(), output)?;
     let by = say::actor(&say::about(&row, output)?.project, output)?;
     let name = by.name.clone();
     let input = Input::Decide { opening: open.opening, decision, by, reason: arguments.reason.clone() };
     let taken = say::say(&state, &row.run, &input, output)?;
-    let (word, done) = match decision {
-        Decision::Approve => ("approve", "approved"),
-        Decision::Reject => ("reject", "rejected"),
-    };
     if output.is_json() {
         let mut object = said(&state, &row, &taken);
         object["step"] = json!(open.step);

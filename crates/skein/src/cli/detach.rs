@@ -14,8 +14,9 @@ use std::{
 };
 
 use serde_json::json;
-use skein_core::ids::RunId;
+use skein_core::{ids::RunId, ir::RunStatus};
 use skein_host::{
+    crew::About,
     host::Begin,
     secret::Secrets,
     store::Store,
@@ -23,6 +24,7 @@ use skein_host::{
 };
 
 use crate::{
+    context,
     exit::Exit,
     output::Output,
     own::Own,
@@ -33,9 +35,10 @@ use crate::{
 const PRINTED: &str = "output.log";
 
 /// Begins a run here, durable and with nothing at work, and leaves it to a process in the background.
-pub fn begin(state: &State, begin: Begin, output: Output) -> Result<Exit, Exit> {
+pub fn begin(state: &State, begin: Begin, about: &About, output: Output) -> Result<Exit, Exit> {
     let run = begin.start.run.clone();
     let own = Own::new(state, Secrets::default(), 0, output)?;
+    context::hold_or_refuse(&own.contexts, state, &run, (&begin.plan, about), output)?;
     own.host.begin(vec![begin]).map_err(|error| failed(&error, output))?;
     own.host.leave(std::slice::from_ref(&run));
     drop(own);
@@ -45,8 +48,9 @@ pub fn begin(state: &State, begin: Begin, output: Output) -> Result<Exit, Exit> 
 /// Leaves a run that nobody has to a process in the background.
 pub fn leave(state: &State, run: &RunId, output: Output) -> Result<Exit, Exit> {
     let row = state.store.run(run).map_err(|error| failed(&error, output))?;
-    let closed = row.is_some_and(|row| row.head.closed);
-    let printed = if closed { None } else { Some(start(state, run, output)?) };
+    // What could not be undone is tried again.
+    let over = row.is_some_and(|row| row.head.closed && row.head.status != RunStatus::UndoFailed);
+    let printed = if over { None } else { Some(start(state, run, output)?) };
     if output.is_json() {
         output.json(&json!({"run_id": run, "output": printed}));
         return Ok(Exit::Done);

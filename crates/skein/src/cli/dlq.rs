@@ -282,8 +282,8 @@ fn again(rerun: &Rerun, given: Option<&Path>, output: Output) -> Result<Exit, Ex
 }
 
 fn drop_it(dropped: &Dropped, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, _, dead) = find(&dropped.named, given, output)?;
-    say::outside(&state, output)?;
+    let (state, row, dead) = find(&dropped.named, given, output)?;
+    say::outside(&state, &row.run, "drop a dead letter", output)?;
     check(&dead, output)?;
     let now = settled(How::Dropped(dropped.reason.clone()));
     let before = state.store.settle(&dead.id(), &now).map_err(|error| failed(&error, output))?;

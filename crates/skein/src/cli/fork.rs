@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit 
 /// Forks a run from a step.
 pub fn fork(state: &State, row: &RunRow, from: &str, how: &Stay, output: Output) -> Result<Exit, Exit> {
     // What people decided at gates is taken over, which is for people to do.
-    say::outside(state, output)?;
+    say::outside(state, &row.run, "fork the run", output)?;
     check(row, output)?;
     let mut about = say::about(row, output)?;
     about.user = person::name();

@@ -14,7 +14,7 @@ use crate::{
     changes::Changes,
     exit::Exit,
     live::one_line,
-    output::Output,
+    output::{Output, is_unread},
     printed::{Log, Logs, Meant},
     state::{State, failed},
 };
@@ -60,7 +60,7 @@ fn logs(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<E
     let titled = !arguments.raw && (follow || logs.all.len() > 1);
     let mut page = Page { output, raw: arguments.raw, titled, last: None, whole: true };
     page.show(&mut logs)?;
-    while follow && !over {
+    while follow && !over && !is_unread() {
         let going = logs.all.iter().filter(|log| log.is_going());
         going.filter_map(Log::folder).for_each(|folder| changes.watch(folder));
         changes.wait();

@@ -3,14 +3,16 @@
 use std::path::Path;
 
 use clap::Args;
-use skein_core::{ids::RunId, plan::Plan};
+use skein_core::{engine::Input, ids::RunId, ir::RunStatus, plan::Plan};
 use skein_host::{
     crew::About,
-    store::{ClaimError, Owner, RunRow, Store, Which},
+    host::Recall,
+    store::{ClaimError, Owner, RunRow, Store, StoreError, Which},
 };
 
 use super::{detach, resume_all};
 use crate::{
+    context,
     exit::Exit,
     output::Output,
     own::{self, Own},
@@ -60,16 +62,47 @@ fn resume(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result
     }
     let about = say::about(&row, output)?;
     let secrets = own::secrets(&about.secrets, output)?;
-    let (plan, before) = state.recall(&row, output)?;
-    let before = before.events;
+    let known = known(&state, &row);
     let own = Own::new(&state, secrets, own::workers(&about.project), output)?;
+    let (plan, before) = match known {
+        Ok(known) => known,
+        Err(error) => return Err(unknown(&own, &row, &error, output)),
+    };
+    context::hold_or_refuse(&own.contexts, &state, &row.run, (&plan, &about), output)?;
     own.listen(vec![row.run.clone()], &person::name(), output)?;
+    if row.head.closed {
+        undo_again(&state, &row, output)?;
+    }
     own.resume(&row.run, output)?;
     if arguments.detached {
         detach::tell_begun();
     }
     let going = Going { run: &row.run, plan, about: &about, before, waits: !arguments.no_wait };
     Ok(go_on(&state, &own, going, output))
+}
+
+/// The plan of a run, and how many events it has.
+fn known(state: &State, row: &RunRow) -> Result<(Plan, u64), StoreError> {
+    let (plan, before) = Recall::new(&*state.store).run(row)?.driver.into_parts();
+    Ok((plan, before.events))
+}
+
+/// What to say of a journal that cannot be read. One that is damaged is taken all the same: so what the run left running is
+/// ended, and it is set aside.
+fn unknown(own: &Own, row: &RunRow, error: &StoreError, output: Output) -> Exit {
+    let taken = match error {
+        StoreError::Damaged(_) => own.resume(&row.run, output),
+        _ => Ok(()),
+    };
+    taken.err().unwrap_or_else(|| failed(error, output))
+}
+
+/// What could not be undone when the run ended is to be tried again: said to it before it is taken, as it hears nothing
+/// once it is over.
+fn undo_again(state: &State, row: &RunRow, output: Output) -> Result<(), Exit> {
+    let input = Input::RetryUndo { by: person::name() };
+    let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
+    state.store.send(&row.run, &body).map(drop).map_err(|error| failed(&error, output))
 }
 
 /// Runs that can be gone on with.
@@ -100,7 +133,7 @@ fn only(given: Option<&Path>, output: Output) -> Result<(State, RunRow), Exit> {
 /// Says no to what is over, and to what someone has.
 fn check(row: &RunRow, output: Output) -> Result<(), Exit> {
     let run = &row.run;
-    if row.head.closed {
+    if row.head.closed && row.head.status != RunStatus::UndoFailed {
         let message = format!("run `{run}` is over: {}", row.head.native_status);
         let hint = format!("`skein runs {run}` shows how it went");
         return Err(output.refuse(Exit::Refused, &message, Some(&hint)));

@@ -15,22 +15,23 @@ use skein_core::{
     view::{Entry, Level, Timeline},
 };
 use skein_host::{
-    host::Recall,
-    secret,
+    crew::About,
+    host::{Recall, ResumeError},
+    secret::{self, Secrets},
     store::{RunRow, Store, StoreError},
 };
 
 use super::resume::left;
 use crate::{
+    context,
     exit::Exit,
     live::one_line,
     output::{Format, Output},
     own::{self, Own},
     person,
     result::result,
-    say,
-    state::{State, failed},
-    watch::{self, Note, Over},
+    state::State,
+    watch::{self, Note, Over, Space},
 };
 
 /// One of the runs that are gone on with.
@@ -39,6 +40,7 @@ struct One {
     state: RunState,
     timeline: Timeline,
     over: Option<Over>,
+    space: Space,
 }
 
 pub fn run(given: Option<&Path>, waits: bool, output: Output) -> Result<Exit, Exit> {
@@ -55,7 +57,7 @@ pub fn run(given: Option<&Path>, waits: bool, output: Output) -> Result<Exit, Ex
         }
         return Ok(Exit::Done);
     };
-    let (own, mut all) = adopt(&state, &rows, output)?;
+    let Adopted { own, mut all, worst } = adopt(&state, &rows, output)?;
     if !waits {
         leave_waiting(&own, &mut all);
     }
@@ -70,42 +72,88 @@ pub fn run(given: Option<&Path>, waits: bool, output: Output) -> Result<Exit, Ex
         let runs: Vec<_> = all.values().map(|one| result(&one.plan, &one.state)).collect();
         output.json(&json!({"runs": runs}));
     }
-    Ok(exit(&own, &all, output))
+    Ok(exit(&own, &all, worst, output))
+}
+
+/// The runs that are gone on with.
+struct Adopted {
+    own: Own,
+    all: BTreeMap<RunId, One>,
+    /// What is to be said at the end of those that are not.
+    worst: Option<Exit>,
 }
 
 /// Takes over those that can be had; each that cannot is told, and harms no other.
-fn adopt(state: &State, rows: &[RunRow], output: Output) -> Result<(Own, BTreeMap<RunId, One>), Exit> {
-    let (mut secrets, mut all, mut workers) = (BTreeMap::new(), BTreeMap::new(), 0);
+fn adopt(state: &State, rows: &[RunRow], output: Output) -> Result<Adopted, Exit> {
+    let (mut secrets, mut found, mut workers, mut worst) = (BTreeMap::new(), Vec::new(), 0, None);
     let (mut recall, mut projects) = (Recall::new(&*state.store), BTreeSet::new());
     for row in rows {
-        let about = say::about(row, output)?;
-        if let Some(name) = clash(&secrets, &about.secrets) {
-            let (run, why) = (&row.run, "comes from elsewhere than that of another run");
-            output.warn(&format!(
-                "run {run} is left: its secret `{name}` {why}; `skein resume {run}` goes on with it"
-            ));
-            continue;
+        match ready(row, &secrets) {
+            Ok(about) => {
+                secrets.extend(about.secrets.clone());
+                if projects.insert(about.project.clone()) {
+                    workers = workers.max(own::workers(&about.project));
+                }
+                let one = One::recall(&mut recall, state, row, output);
+                found.push((row, about, one));
+            }
+            Err(why) => left_alone(&row.run, &why, &mut worst, output),
         }
-        secrets.extend(about.secrets);
-        if projects.insert(about.project.clone()) {
-            workers = workers.max(own::workers(&about.project));
-        }
-        let one = One::recall(&mut recall, state, row, output).map_err(|error| failed(&error, output))?;
-        all.insert(row.run.clone(), one);
     }
     let own = Own::new(state, own::secrets(&secrets, output)?, workers, output)?;
-    let runs: Vec<RunId> = all.keys().cloned().collect();
-    own.listen(runs.clone(), &person::name(), output)?;
+    let (mut all, mut runs) = (BTreeMap::new(), Vec::new());
+    for (row, about, one) in found {
+        let run = row.run.clone();
+        match one {
+            Ok(one) => match context::hold(&own.contexts, state, &run, &one.plan, &about) {
+                Ok(()) => drop(all.insert(run.clone(), one)),
+                Err(why) => {
+                    left_alone(&run, &why, &mut worst, output);
+                    continue;
+                }
+            },
+            // Taken all the same: what it left running is ended, and it is set aside.
+            Err(StoreError::Damaged(_)) => {}
+            Err(error) => {
+                left_alone(&run, &error.to_string(), &mut worst, output);
+                continue;
+            }
+        }
+        runs.push(run);
+    }
+    own.listen(all.keys().cloned().collect(), &person::name(), output)?;
     for (run, result) in runs.iter().zip(own.host.resume(runs.clone())) {
         match result {
             Ok(()) => tell(run, "", "resumed", Level::Info, output),
+            Err(ResumeError::SetAside(why)) => {
+                output.warn(&format!("run {run} was set aside: {why}"));
+                worst = Some(Exit::Store);
+                all.remove(run);
+            }
             Err(error) => {
-                output.warn(&format!("run {run} is left: {error}"));
+                left_alone(run, &error.to_string(), &mut worst, output);
                 all.remove(run);
             }
         }
     }
-    Ok((own, all))
+    Ok(Adopted { own, all, worst })
+}
+
+fn left_alone(run: &RunId, why: &str, worst: &mut Option<Exit>, output: Output) {
+    output.warn(&format!("run {run} is left: {why}"));
+    worst.get_or_insert(Exit::Refused);
+}
+
+/// What was settled about a run, if it can be gone on with beside those that have these secrets.
+fn ready(row: &RunRow, secrets: &BTreeMap<String, secret::From>) -> Result<About, String> {
+    let about = About::read(&row.about)?;
+    if let Some(name) = clash(secrets, &about.secrets) {
+        let (run, why) = (&row.run, "comes from elsewhere than that of another run");
+        return Err(format!("its secret `{name}` {why}; `skein resume {run}` goes on with it"));
+    }
+    let loaded = Secrets::load(&about.secrets);
+    loaded.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    Ok(about)
 }
 
 /// A secret of the same name that is not the same.
@@ -118,7 +166,13 @@ fn clash<'a>(
 
 impl One {
     fn new(plan: Plan) -> One {
-        One { timeline: Timeline::new(&plan), plan, state: RunState::new(), over: None }
+        One {
+            timeline: Timeline::new(&plan),
+            plan,
+            state: RunState::new(),
+            over: None,
+            space: Space::default(),
+        }
     }
 
     /// A run as it was left. What happened before is not told again, and only people are told what happens then.
@@ -164,6 +218,7 @@ fn hear(all: &mut BTreeMap<RunId, One>, run: Option<&RunId>, note: Note, output:
         }
         match &note {
             Note::Row(batch) => {
+                one.space.back(output);
                 for Entry { path, text, level, .. } in one.take(batch) {
                     tell(&run, &path, &text, level, output);
                 }
@@ -177,7 +232,7 @@ fn hear(all: &mut BTreeMap<RunId, One>, run: Option<&RunId>, note: Note, output:
                     Over::Closed | Over::Waits | Over::Left => {}
                 }
             }
-            Note::NoSpace => output.warn("there is no space left for the journal; runs go on when there is"),
+            Note::NoSpace => one.space.out(output),
             Note::Line(..) | Note::Typed(_) | Note::Next(_) => {}
         }
     }
@@ -209,7 +264,7 @@ fn leave_waiting(own: &Own, all: &mut BTreeMap<RunId, One>) {
 }
 
 /// The worst of them.
-fn exit(own: &Own, all: &BTreeMap<RunId, One>, output: Output) -> Exit {
+fn exit(own: &Own, all: &BTreeMap<RunId, One>, worst: Option<Exit>, output: Output) -> Exit {
     let each = |one: &One| match &one.over {
         Some(Over::Broken(_)) | None => Exit::Store,
         Some(Over::Lost) => Exit::Refused,
@@ -217,6 +272,6 @@ fn exit(own: &Own, all: &BTreeMap<RunId, One>, output: Output) -> Exit {
         Some(over) => watch::exit(&one.state, over, own.is_stopped(), output),
     };
     let order = [Exit::Store, Exit::Stopped, Exit::Failed, Exit::Refused, Exit::Waiting];
-    let all: Vec<Exit> = all.values().map(each).collect();
+    let all: Vec<Exit> = all.values().map(each).chain(worst).collect();
     order.into_iter().find(|exit| all.contains(exit)).unwrap_or(Exit::Done)
 }

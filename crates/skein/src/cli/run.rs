@@ -16,6 +16,7 @@ use super::{
     resume::{Going, go_on},
 };
 use crate::{
+    context,
     exit::Exit,
     orphans,
     output::Output,
@@ -77,10 +78,11 @@ pub fn start(
     let secrets = own::secrets(&about.secrets, output)?;
     orphans::tell(state, output)?;
     if how.detach {
-        return detach::begin(state, begin, output);
+        return detach::begin(state, begin, about, output);
     }
     let (run, plan) = (begin.start.run.clone(), begin.plan.clone());
     let own = Own::new(state, secrets, workers, output)?;
+    context::hold_or_refuse(&own.contexts, state, &run, (&plan, about), output)?;
     own.listen(vec![run.clone()], &about.user, output)?;
     own.host.begin(vec![begin]).map_err(|error| crate::state::failed(&error, output))?;
     let going = Going { run: &run, plan, about, before: 0, waits: !how.no_wait };

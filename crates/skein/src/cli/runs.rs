@@ -16,6 +16,7 @@ use skein_core::{
 };
 use skein_host::{
     crew::About,
+    host::Recall,
     store::{Head, Owner, RunRow, Store, Which},
 };
 
@@ -24,7 +25,7 @@ use crate::{
     exit::Exit,
     live::{one_line, status, step_status, took},
     others,
-    output::{Format, Output},
+    output::{Format, Output, is_unread},
     result::result,
     state::{State, failed},
     watch::{self, Follow, Over},
@@ -93,6 +94,9 @@ fn changing(
             Format::Json | Format::Jsonl => {
                 rows.iter().for_each(|row| output.exact(&format!("{}\n", object(row))));
             }
+        }
+        if is_unread() {
+            return Ok(Exit::Done);
         }
         changes.wait();
     }
@@ -201,12 +205,15 @@ fn one(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
         output.json(&object);
         return Ok(Exit::Done);
     }
+    let whole = Recall::new(&*state.store).run(&row);
     let (last, summary) = watch::summary(watched.follow(), output);
     let view = view::run(&watched.plan, &last);
     let width = view.steps.iter().map(|step| step.path.chars().count()).max().unwrap_or_default();
     let steps: String = view.steps.iter().map(|step| step_line(step, width.min(60), output)).collect();
     let aside = row.quarantined.map_or(String::new(), |why| format!("Set aside: {}\n", one_line(&why)));
     output.text(&format!("{steps}{summary}{aside}"));
+    // What is shown of a journal that is damaged is only as far as it can be read.
+    whole.map_err(|error| failed(&error, output))?;
     Ok(Exit::Done)
 }
 

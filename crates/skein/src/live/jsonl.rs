@@ -78,6 +78,7 @@ impl Jsonl {
             | Event::PublicationEnded { .. }
             | Event::Closed
             | Event::Quarantined { .. }
+            | Event::Tampered { .. }
             | Event::SignalKept { .. } => About::Run,
             Event::InstanceStarted { .. } | Event::InstanceReused(_) => {
                 self.names.feed(event);

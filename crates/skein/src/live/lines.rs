@@ -90,6 +90,7 @@ impl Teller<'_> {
             Event::UndoFailed { .. } => told(Tone::Bad, "not undone"),
             Event::UndoEnded { clean: false, .. } => told(Tone::Bad, "undo"),
             Event::PublicationEnded { failed: Some(_), .. } => told(Tone::Care, "warning"),
+            Event::Tampered { .. } => told(Tone::Care, "refused"),
             Event::Quarantined { .. } => told(Tone::Bad, "broken"),
             Event::RunDecided { status, degraded, retry, .. } => {
                 Some(self.run_ended(now, *status, *degraded, *retry))

@@ -40,7 +40,10 @@ pub(super) fn commands(view: &RunView, had: bool) -> Vec<String> {
             commands.push(format!("skein {more} {}", quoted(run)));
             commands
         }
-        RunStatus::UndoFailed => logs(view, run),
+        // What could not be undone is tried again by that.
+        RunStatus::UndoFailed => {
+            logs(view, run).into_iter().chain([format!("skein resume {}", quoted(run))]).collect()
+        }
         RunStatus::Failed | RunStatus::TimedOut | RunStatus::Cancelled | RunStatus::Undone => {
             let mut commands = logs(view, run);
             // One that is tried again by itself is not over.

@@ -21,7 +21,7 @@ use rustix::{
 };
 use serde_json::Value;
 
-use crate::session::{Done, Folder, run, skein};
+use crate::session::{Done, Folder, as_it_is, run, skein};
 
 /// Longer than anything here may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -92,7 +92,11 @@ impl Project {
         let path = self.path("begun");
         within("the worker does not begin", move || {
             let mut said = String::new();
-            BufReader::new(File::open(path).expect("it is a pipe")).read_line(&mut said).expect("it is text");
+            // One that said so before may still have the pipe open, and says nothing more.
+            while said.is_empty() {
+                let pipe = File::open(&path).expect("it is a pipe");
+                BufReader::new(pipe).read_line(&mut said).expect("it is text");
+            }
             said.trim().to_owned()
         })
     }
@@ -132,7 +136,11 @@ impl Project {
 
     /// A command that goes on while others are given, followed line by line.
     pub fn begin(&self, line: &str) -> Going {
-        let mut command = self.command(line);
+        self.begin_as(&self.command(line))
+    }
+
+    pub fn begin_as(&self, command: &Command) -> Going {
+        let mut command = as_it_is(command);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         Going::new(child)
     }

@@ -3,10 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod bench;
+mod contexts;
+mod crash;
+mod damage;
 mod decisions;
 mod demo;
+mod disk;
 mod doctor;
 mod documents;
+mod ends;
 mod examples;
 mod files;
 mod forks;
@@ -16,10 +21,12 @@ mod large;
 mod pages;
 mod parameters;
 mod project;
+mod promises;
 mod run;
 mod runs;
 mod session;
 mod terminal;
+mod undo;
 mod validate;
 mod wall;
 mod workers;

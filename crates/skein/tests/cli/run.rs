@@ -271,6 +271,21 @@ fn swdl_fans_out_skips_and_runs_its_hooks() {
     assert!(read(&folder, "told/write.txt").starts_with("You write down what others found"));
 }
 
+/// Whatever a value holds, it is given on as it is, and nothing of it is run.
+#[test]
+fn a_value_is_never_run() {
+    let folder = copy("swdl");
+    let title = "$(touch evil) `touch evil`; touch evil 'x \"y ${HOME}";
+    let done = run(skein(&folder.0).args(["run", "chart.yaml", "--param", &format!("title={title}")]));
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    assert!(
+        read(&folder, "hooks.txt").starts_with(&format!("begins {title}\n")),
+        "{}",
+        read(&folder, "hooks.txt")
+    );
+    assert!(!folder.0.join("evil").exists());
+}
+
 #[test]
 fn swdl_retries_times_out_and_goes_on() {
     let folder = copy("swdl");

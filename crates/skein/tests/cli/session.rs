@@ -35,6 +35,35 @@ pub fn skein(folder: &Path) -> Command {
     command
 }
 
+/// The same command, once more.
+pub fn as_it_is(command: &Command) -> Command {
+    wrapped(Command::new(command.get_program()), command)
+}
+
+/// The same in a system in which nobody may have name spaces, by someone who has no rights to do without.
+pub fn without_name_spaces(command: &Command) -> Command {
+    let mut outer = Command::new("unshare");
+    outer.args(["--user", "--map-root-user", "sh", "-c"]);
+    let rights = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
+    outer.arg(format!("echo 0 > /proc/sys/user/max_user_namespaces && exec {rights} \"$@\""));
+    outer.arg("sh").arg(command.get_program());
+    wrapped(outer, command)
+}
+
+fn wrapped(mut outer: Command, command: &Command) -> Command {
+    outer.args(command.get_args()).stdin(Stdio::null());
+    if let Some(folder) = command.get_current_dir() {
+        outer.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
+}
+
 /// Runs a command to its end, or stops it.
 pub fn run(command: &mut Command) -> Done {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");

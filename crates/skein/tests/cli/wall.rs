@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::session::{Done, Folder, run, skein};
+use crate::session::{Done, Folder, run, skein, without_name_spaces};
 
 /// One step that runs a script.
 fn project(capabilities: &str, more: &str, script: &str) -> Folder {
@@ -205,24 +205,10 @@ fn as_nobody(folder: &Folder) -> Command {
     command
 }
 
-/// The run of a project in a system in which nobody may have name spaces.
-fn without_name_spaces(folder: &Folder, state: &str) -> Done {
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "sh", "-c"]);
-    // No more name spaces in here, and no rights to do without.
-    let rights = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
-    command.arg(format!("echo 0 > /proc/sys/user/max_user_namespaces && exec {rights} \"$@\""));
-    command.args([
-        "sh",
-        env!("CARGO_BIN_EXE_skein"),
-        "run",
-        "tries.yaml",
-        "--format",
-        "json",
-        "--state",
-        state,
-    ]);
-    run(command.current_dir(&folder.0).stdin(Stdio::null()))
+fn done_without(folder: &Folder, state: &str) -> Done {
+    let mut command = skein(&folder.0);
+    command.args(["run", "tries.yaml", "--format", "json", "--state", state]);
+    run(&mut without_name_spaces(&command))
 }
 
 #[test]
@@ -230,7 +216,7 @@ fn without_name_spaces_what_is_written_is_still_kept() {
     let tries = "try own 'echo x > new'\ntry outside 'echo x > ../outside/new'\ntry empty ': > ../.git/config'\n\
                  try null ': > /dev/null'\ntry scratch 'mktemp'";
     let folder = project("READ, EDIT", "", &format!("{TRY}\n{tries}"));
-    let done = without_name_spaces(&folder, ".skein");
+    let done = done_without(&folder, ".skein");
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
     let result: Value = serde_json::from_str(&done.out).expect("it is JSON");
     let tried = result["steps"][0]["outputs"].as_object().expect("it gave some");
@@ -244,12 +230,12 @@ fn without_name_spaces_what_is_written_is_still_kept() {
 fn without_a_wall_nothing_runs_unless_that_is_allowed() {
     let folder = project("READ, EDIT", "", "echo x > new");
     // Here the worker could write what it must not see.
-    let refused = without_name_spaces(&folder, "inside/.skein");
+    let refused = done_without(&folder, "inside/.skein");
     assert_ne!(refused.code, 0, "{}{}", refused.out, refused.err);
     assert!(refused.out.contains("no wall can be built around it here"), "{}{}", refused.out, refused.err);
     assert!(!folder.0.join("inside/new").exists());
     folder.write("skein.toml", "allow_unenforced = true\n");
-    let allowed = without_name_spaces(&folder, "inside/.skein");
+    let allowed = done_without(&folder, "inside/.skein");
     assert_eq!(allowed.code, 0, "{}{}", allowed.out, allowed.err);
     assert!(folder.0.join("inside/new").exists());
 }

@@ -1,8 +1,13 @@
-//! A worker decides nothing: not by its own hand, not with a wiped environment, not as an orphan.
+//! A worker says nothing to runs: not by its own hand, not with a wiped environment, not as an orphan.
+
+use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::kept::Project;
+use crate::{
+    kept::Project,
+    session::{as_it_is, without_name_spaces},
+};
 
 /// A project in which a worker runs beside a gate, and tries to answer it.
 fn project(worker: &str) -> Project {
@@ -12,34 +17,53 @@ fn project(worker: &str) -> Project {
     let gated = crate::kept::GATED.replace("dependsOn: [draft], timeout: 30m", "timeout: 30m");
     project.folder.write("gated.yaml", gated).write("worker.sh", worker);
     let command = format!(
-        "[agents.writer]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"worker.sh\", \"{}\"]\n",
+        "allow_unenforced = true\n[agents.writer]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"worker.sh\", \"{}\"]\n",
         env!("CARGO_BIN_EXE_skein")
     );
     project.folder.write("skein.toml", command);
     project
 }
 
-fn refused(worker: &str) {
-    assert!(asked(worker).contains("only people outside of runs decide"));
-}
-
-/// What a worker is told that asks, and that nothing came of it.
-fn asked(worker: &str) -> String {
+/// What a worker that tries to say something is told, and of which run. Nothing comes of it.
+fn asked(worker: &str, wrapped: impl Fn(&Command) -> Command) -> (Project, String, String) {
     let project = project(worker);
-    let going = project.begin("run gated.yaml --no-wait --format jsonl");
+    let going = project.begin_as(&wrapped(&project.command("run gated.yaml --no-wait --format jsonl")));
     let run = going.run();
     assert_eq!(going.end().0, Some(6), "the gate still waits");
     let said = project.read("said.txt");
     assert!(said.contains("exit 5"), "{said}");
     assert_eq!(project.status(&run), "waiting");
-    said
+    (project, run, said)
+}
+
+/// Behind its wall it finds no run; where there is none it is refused, and the journal has it.
+fn refused(worker: &str, noted: &str) {
+    let (_, _, said) = asked(worker, as_it_is);
+    assert!(said.contains("there is no run"), "{said}");
+    let (project, run, said) = asked(worker, without_name_spaces);
+    assert!(said.contains("only people outside of runs decide"), "{said}");
+    // A person may. What came when the owner was about to leave is heard before that.
+    project.ends(&format!("approve {run} sign-off"), 0);
+    let events = project.events(&run);
+    let tried: Vec<_> = events.iter().filter_map(|event| event["event"].get("tampered")).collect();
+    assert_eq!(tried.len(), 1, "{events:?}");
+    assert_eq!(tried[0]["what"], noted);
+    assert!(tried[0]["by"].as_str().is_some_and(|by| by.contains("a worker of")), "{}", tried[0]);
+    let told = project.ends(&format!("events {run}"), 0);
+    assert!(told.contains(&format!("tried to {noted}, and was refused")), "{told}");
 }
 
 #[test]
-fn a_worker_cannot_approve() {
-    refused(
-        "cat >/dev/null; \"$1\" approve $SKEIN_RUN_ID sign-off >> said.txt 2>&1; echo exit $? >> said.txt\n",
-    );
+fn a_worker_can_say_nothing_to_a_run() {
+    for (line, noted) in [
+        ("approve $SKEIN_RUN_ID sign-off", "approve `sign-off`"),
+        ("reject $SKEIN_RUN_ID", "reject"),
+        ("signal $SKEIN_RUN_ID go.now", "send the signal `go.now`"),
+        ("cancel $SKEIN_RUN_ID", "cancel the run"),
+    ] {
+        let tries = format!("\"$1\" {line} >> said.txt 2>&1; echo exit $? >> said.txt");
+        refused(&format!("cat >/dev/null; {tries}\n"), noted);
+    }
 }
 
 #[test]
@@ -47,6 +71,7 @@ fn a_worker_with_a_wiped_environment_cannot_approve() {
     refused(
         "cat >/dev/null; run=$SKEIN_RUN_ID\n\
          env -i \"$1\" approve $run sign-off >> said.txt 2>&1; echo exit $? >> said.txt\n",
+        "approve `sign-off`",
     );
 }
 
@@ -74,16 +99,16 @@ fn a_worker_can_neither_fork_nor_see_to_dead_letters() {
     assert_eq!(project.json("dlq", 0)["dead_letters"][0]["run_id"], serde_json::json!(run));
 }
 
-/// What it started and cut off from itself becomes a child of the engine. It carries no mark, but it is behind the wall.
+/// What it started and cut off from itself becomes a child of the engine.
 #[test]
 fn an_orphan_of_a_worker_cannot_approve() {
-    let said = asked(
+    refused(
         "cat >/dev/null; run=$SKEIN_RUN_ID; skein=$1\n\
          (setsid env -i sh -c 'read go < ready; '$skein' approve '$run' sign-off >> said.txt 2>&1; \
          echo exit $? >> said.txt; echo > answer' >/dev/null 2>&1 &)\n\
          echo > ready; read done < answer\n",
+        "approve `sign-off`",
     );
-    assert!(said.contains("there is no run"), "{said}");
 }
 
 /// What is left of a worker whose engine is gone carries the mark that it was given.

@@ -12,6 +12,7 @@ mod publish;
 mod recover;
 mod route;
 mod start;
+mod tamper;
 mod timeout;
 mod undo;
 mod wait;

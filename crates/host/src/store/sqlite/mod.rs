@@ -37,7 +37,7 @@ use self::{
     checkpoint::Checkpointer,
     mailbox::{Held, Mailbox},
     owner::{Me, Owners, process},
-    place::Place,
+    place::{Here, Place},
     read::Readers,
     reserve::Reserve,
     turnstile::Turnstile,
@@ -89,7 +89,8 @@ impl Sqlite {
         let checkpointer =
             Checkpointer::start(checkpoints, Turnstile::open(&place)?, Arc::clone(&broken)).map_err(io)?;
         let reserve = Reserve::open(&place)?;
-        let writer = Writer::start(db, turnstile, reserve, checkpointer, broken).map_err(io)?;
+        let here = Here::of(&place).map_err(io)?;
+        let writer = Writer::start(db, turnstile, reserve, checkpointer, here, broken).map_err(io)?;
         let readers = Arc::new(Readers::of(&place));
         let (me, held) = (Arc::new(me), Arc::new(Held::default()));
         let mailbox = Mailbox::start(Arc::clone(&me), Arc::clone(&readers), Arc::clone(&held)).map_err(io)?;

@@ -190,6 +190,38 @@ fn check_owner(path: &Path, meta: &fs::Metadata) -> Result<(), OpenError> {
     }
 }
 
+/// The database as it was opened. A folder that is moved, removed or replaced under a process takes its open files with
+/// it, and what is written to them then is where nobody looks for it.
+#[derive(Debug)]
+pub struct Here {
+    path: PathBuf,
+    is: (u64, u64),
+}
+
+impl Here {
+    pub fn of(place: &Place) -> io::Result<Here> {
+        let path = place.database();
+        let meta = fs::symlink_metadata(&path)?;
+        Ok(Here { is: (meta.dev(), meta.ino()), path })
+    }
+
+    /// Whether it is still where it was; if not, what to say.
+    pub fn check(&self) -> Result<(), String> {
+        match fs::symlink_metadata(&self.path) {
+            Ok(meta) if (meta.dev(), meta.ino()) == self.is => Ok(()),
+            Ok(_) => Err(self.told("another file is in its place")),
+            Err(error) => Err(self.told(&error.to_string())),
+        }
+    }
+
+    fn told(&self, why: &str) -> String {
+        let path = self.path.display();
+        format!(
+            "the journal `{path}` was moved or removed under this process, and what it wrote with it: {why}"
+        )
+    }
+}
+
 /// For files that only their user may read.
 pub fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)

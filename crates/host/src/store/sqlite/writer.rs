@@ -13,7 +13,10 @@ use std::{
 
 use rusqlite::Connection;
 
-use super::{checkpoint::Checkpointer, fault::Fault, reserve::Reserve, thread::Thread, turnstile::Turnstile};
+use super::{
+    checkpoint::Checkpointer, fault::Fault, place::Here, reserve::Reserve, thread::Thread,
+    turnstile::Turnstile,
+};
 
 /// A group ends with this many writes or bytes.
 const GROUP: usize = 1024;
@@ -49,10 +52,11 @@ impl Writer {
         turnstile: Turnstile,
         reserve: Reserve,
         checkpointer: Checkpointer,
+        here: Here,
         broken: Broken,
     ) -> std::io::Result<Writer> {
         let (queue, waiting) = channel();
-        let worker = Worker { db, turnstile, reserve, checkpointer, broken };
+        let worker = Worker { db, turnstile, reserve, checkpointer, here, broken };
         let thread = Thread::start("skein-writer", move || worker.work(&waiting))?;
         Ok(Writer { queue: Some(queue), thread })
     }
@@ -126,6 +130,7 @@ struct Worker {
     turnstile: Turnstile,
     reserve: Reserve,
     checkpointer: Checkpointer,
+    here: Here,
     broken: Broken,
 }
 
@@ -198,7 +203,8 @@ impl Worker {
         if written.is_err() && !self.db.is_autocommit() {
             self.execute("ROLLBACK")?;
         }
-        written
+        // After the commit: what is acknowledged is where it will be looked for.
+        written.and_then(|()| self.here.check().map_err(Fault::Broken))
     }
 
     fn execute(&self, sql: &str) -> Result<(), Fault> {

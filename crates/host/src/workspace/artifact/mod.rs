@@ -143,13 +143,17 @@ pub enum ArtifactError {
     Path(#[from] PathError),
     #[error("what was kept of the attempt {attempt} cannot be read: {why}")]
     Damaged { attempt: String, why: String },
+    #[error("another run is at work in the context folder `{folder}`")]
+    ContextInUse { folder: String },
 }
 
 impl ArtifactError {
     pub fn is_no_space(&self) -> bool {
         match self {
             ArtifactError::Of { error, .. } | ArtifactError::Path(error) => error.is_no_space(),
-            ArtifactError::RunTooLarge { .. } | ArtifactError::Damaged { .. } => false,
+            ArtifactError::RunTooLarge { .. }
+            | ArtifactError::Damaged { .. }
+            | ArtifactError::ContextInUse { .. } => false,
         }
     }
 }

@@ -15,6 +15,7 @@
 //! ```
 
 mod convergence;
+mod hold;
 mod ledger;
 mod meta;
 mod observation;
@@ -34,6 +35,7 @@ use super::{
     run_dir::found,
 };
 
+pub use hold::Contexts;
 pub use ledger::Ledger;
 pub use observation::Observation;
 pub use source::{Source, find_step};

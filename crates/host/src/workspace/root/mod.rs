@@ -22,7 +22,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, fstat, fsync, open, statat},
+    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, fsync, open, openat, statat},
     io::Errno,
 };
 
@@ -74,6 +74,19 @@ impl Root {
     pub fn identity(&self) -> Result<Identity> {
         let stat = fstat(&*self.folder).map_err(|errno| self.error(Path::new("."), errno))?;
         Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    /// A lock on the folder, held until it is dropped or the process ends. None if someone else has it.
+    pub fn lock(&self) -> Result<Option<OwnedFd>> {
+        let failed = |errno| self.error(Path::new("."), errno);
+        // Of its own, so that no copy of ours keeps it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat(&*self.folder, ".", flags, Mode::empty()).map_err(failed)?;
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(folder)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed(errno)),
+        }
     }
 
     /// A name without what changes nothing: empty for the folder itself.

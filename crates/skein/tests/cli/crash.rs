@@ -1,0 +1,264 @@
+//! Processes that end when they should not, and those that do not end when they should: engines that are killed, signalled or
+//! lose their terminal, and workers that fork, hide, flood and do not listen.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+
+use crate::{
+    kept::{HELD, Project, lives},
+    session::skein,
+};
+
+/// Longer than anything here may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Until something holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A project whose second step begins with this.
+fn project(begins: &str) -> Project {
+    let project = Project::new();
+    project
+        .folder
+        .write("held.yaml", HELD.replace("'echo $$ > begun;", &format!("'{begins} echo $$ > begun;")));
+    project
+}
+
+fn pids(project: &Project, name: &str) -> Vec<String> {
+    project.read(name).lines().map(str::to_owned).collect()
+}
+
+/// Children in the group, in a session of their own, and of a parent that is gone.
+const CHILDREN: &str = "sleep 1000 & echo $! >> kids; setsid sleep 1001 & echo $! >> kids; \
+    (setsid sh -c \"echo \\$\\$ >> kids; exec sleep 1002\" &); until [ $(wc -l < kids) -ge 3 ]; do sleep 0.01; done;";
+
+/// C3: nothing that the killed engine left is there when the step is done again.
+#[test]
+fn a_killed_engine_leaves_nothing_behind_once_it_is_resumed() {
+    let project = project(CHILDREN);
+    let going = project.begin("run held.yaml --format jsonl");
+    let run = going.run();
+    let worker = project.begun();
+    going.signal(Signal::KILL);
+    assert_eq!(going.end().0, None);
+    let mut left = pids(&project, "kids");
+    left.push(worker);
+    assert_eq!(left.len(), 4);
+    assert!(left.iter().all(|pid| lives(pid)), "they were cut off, not ended");
+    fs::write(project.path("kids"), "").unwrap();
+    let resumed = project.begin(&format!("resume {run} --format jsonl"));
+    project.begun();
+    assert!(!left.iter().any(|pid| lives(pid)), "they are gone before the step begins again");
+    project.go();
+    assert_eq!(resumed.end().0, Some(0));
+    assert!(!pids(&project, "kids").iter().any(|pid| lives(pid)), "nor does anything outlive its step");
+    assert_eq!(project.read("done.txt"), "first\nslow\n");
+    project.ended_once(&run);
+}
+
+/// C2: a worker that hides what it starts: another session, no parent, no environment, no pipes.
+#[test]
+fn what_a_worker_hides_is_ended_with_its_step() {
+    let hiding = "(env -i setsid sh -c \"echo \\$\\$ >> kids; exec sleep 1003 <&- >&- 2>&-\" &); \
+        until [ -s kids ]; do sleep 0.01; done;";
+    let project = project(hiding);
+    let going = project.begin("run held.yaml --format jsonl");
+    project.begun();
+    let hidden = pids(&project, "kids");
+    assert!(hidden.len() == 1 && lives(&hidden[0]));
+    project.go();
+    let (code, lines, errors) = going.end();
+    assert!(!lives(&hidden[0]), "{lines}{errors}");
+    assert!(code == Some(0) || code == Some(4), "{lines}{errors}");
+}
+
+/// A machine that goes down and a terminal that closes say nothing about a run: it is left, nothing of it lives on, and
+/// it can be gone on with.
+#[test]
+fn a_run_that_is_terminated_is_left_and_can_be_resumed() {
+    for signal in [Signal::TERM, Signal::HUP] {
+        let project = project(CHILDREN);
+        let going = project.begin("run held.yaml --format jsonl");
+        let run = going.run();
+        let worker = project.begun();
+        going.signal(signal);
+        let (code, lines, errors) = going.end();
+        assert_eq!(code, Some(130), "{lines}{errors}");
+        assert!(!lives(&worker) && !pids(&project, "kids").iter().any(|pid| lives(pid)), "{signal:?}");
+        assert!(!lines.contains("cancel_asked"), "{lines}");
+        let resumed = project.begin(&format!("resume {run} --format jsonl"));
+        project.begun();
+        project.go();
+        assert_eq!(resumed.end().0, Some(0), "{signal:?}");
+        assert_eq!(project.read("done.txt"), "first\nslow\n");
+        project.ended_once(&run);
+    }
+}
+
+/// `script` gives a program a terminal, which closes when `script` is killed.
+#[test]
+fn a_terminal_that_closes_leaves_the_run() {
+    let project = Project::new();
+    let mut command = Command::new("script");
+    let line = format!("exec {} run held.yaml", env!("CARGO_BIN_EXE_skein"));
+    command.args(["-qec", &line, "/dev/null"]).current_dir(&project.folder.0);
+    command
+        .envs(skein(&project.folder.0).get_envs().filter_map(|(k, v)| Some((k, v?))))
+        .env_remove("SKEIN_STATE");
+    let mut terminal =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("this test needs `script`");
+    let worker = project.begun();
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    until("the worker is not ended", || !lives(&worker));
+    until("the run is not left", || project.json("runs", 0)["runs"][0]["left"] == true);
+    let run = project.json("runs", 0)["runs"][0]["run_id"].as_str().unwrap().to_owned();
+    assert_eq!(project.status(&run), "running", "it was not cancelled");
+    let resumed = project.begin(&format!("resume {run} --format jsonl"));
+    project.begun();
+    project.go();
+    assert_eq!(resumed.end().0, Some(0));
+}
+
+/// C1: whoever does not listen is killed after the grace, with its children.
+#[test]
+fn a_worker_that_ignores_being_told_to_stop_is_killed() {
+    let project = project(&format!("trap \"\" TERM INT HUP; {CHILDREN}"));
+    let going = project.begin("run held.yaml --format jsonl");
+    let run = going.run();
+    let worker = project.begun();
+    project.ends(&format!("cancel {run}"), 0);
+    let (code, lines, errors) = going.end();
+    assert_eq!(code, Some(4), "{lines}{errors}");
+    assert!(!lives(&worker) && !pids(&project, "kids").iter().any(|pid| lives(pid)));
+    assert_eq!(project.status(&run), "cancelled");
+    project.ended_once(&run);
+}
+
+/// C4: however much a worker prints, the engine stays small, and what is kept has its beginning and its end.
+#[test]
+fn a_worker_that_floods_its_output_does_not_grow_the_engine() {
+    let flood = "echo $$ > begun; cat go >/dev/null; echo the-beginning; head -c 300000000 /dev/zero | tr \"\\\\0\" x; \
+        echo; echo the-end;";
+    let project = project(flood);
+    let mut command = project.command("run held.yaml --format jsonl");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let memory = |what: &str| -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it lives");
+        let line = status.lines().find(|line| line.starts_with(what)).expect("it is there");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("it is a number")
+    };
+    project.begun();
+    let before = memory("VmRSS");
+    project.go();
+    project.begun();
+    let after = memory("VmHWM");
+    project.go();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(after.saturating_sub(before) < 48 * 1024, "{before} KiB before, {after} KiB at most");
+    let run = project.json("runs", 0)["runs"][0]["run_id"].as_str().unwrap().to_owned();
+    let log = project.ends(&format!("logs {run} slow"), 0);
+    assert!(log.contains("the-beginning") && log.contains("the-end"), "both ends are kept");
+    assert!(log.len() < 80_000_000, "{}", log.len());
+}
+
+/// A9: of many who would go on with a run that was left, one does.
+#[test]
+fn of_many_who_resume_a_run_one_has_it() {
+    let project = Project::new();
+    let going = project.begin("run held.yaml --format jsonl");
+    let run = going.run();
+    project.begun();
+    going.signal(Signal::KILL);
+    going.end();
+    let racing: Vec<_> = (0..6).map(|_| project.begin(&format!("resume {run} --format jsonl"))).collect();
+    project.begun();
+    project.go();
+    let ends: Vec<_> = racing.into_iter().map(|going| going.end()).collect();
+    let done = ends.iter().filter(|end| end.0 == Some(0)).count();
+    let refused = ends.iter().filter(|end| end.0 == Some(5)).count();
+    assert_eq!((done, refused), (1, 5), "{ends:?}");
+    assert_eq!(project.read("done.txt"), "first\nslow\n");
+    project.ended_once(&run);
+}
+
+/// Whether the worker could be let go: it listens.
+fn went(project: &Project) -> bool {
+    let now = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let pipe = fs::OpenOptions::new().write(true).custom_flags(now).open(project.path("go"));
+    pipe.and_then(|mut pipe| pipe.write_all(b"go\n")).is_ok()
+}
+
+/// What is said to a run in the instant in which it ends is answered, yes or no.
+#[test]
+fn what_is_said_to_a_run_as_it_ends_is_answered() {
+    let mut answers = [0, 0];
+    for n in 0..12 {
+        let project = Project::new();
+        let going = project.begin("run held.yaml --format jsonl");
+        let run = going.run();
+        let worker = project.begun();
+        let saying = project.begin(&format!("cancel {run}"));
+        if n % 2 == 0 {
+            // The owner may be done before it hears of this, or have ended the worker.
+            until("it neither goes on nor ends", || !lives(&worker) || went(&project));
+        }
+        let (code, lines, errors) = saying.end();
+        let told = format!("{lines}{errors}");
+        match code {
+            Some(0) => answers[0] += 1,
+            Some(5) if told.contains("is over") => answers[1] += 1,
+            other => panic!("{other:?}: {told}"),
+        }
+        let ended = going.end().0;
+        assert!(ended == Some(0) || ended == Some(4), "{ended:?}");
+        assert_eq!(ended == Some(4), project.status(&run) == "cancelled");
+        project.ended_once(&run);
+    }
+    assert!(answers[0] >= 6, "{answers:?}");
+}
+
+/// Every start is durable before its process exists: a worker finds itself in the journal.
+#[test]
+fn a_start_is_recorded_before_its_process_exists() {
+    let looks = format!("{} events $SKEIN_RUN_ID --format jsonl > seen;", env!("CARGO_BIN_EXE_skein"));
+    let project = project(&looks);
+    let going = project.begin("run held.yaml --format jsonl");
+    project.begun();
+    let seen = project.read("seen");
+    let started = |line: &str| line.contains("attempt_started") && line.contains("\"path\":\"slow\"");
+    assert!(seen.lines().any(started), "{seen}");
+    project.go();
+    assert_eq!(going.end().0, Some(0));
+}
+
+/// A run does what it was begun with, whatever happens to its file meanwhile, also after a crash.
+#[test]
+fn a_run_does_what_it_was_begun_with() {
+    let project = Project::new();
+    let going = project.begin("run held.yaml --format jsonl");
+    let run = going.run();
+    project.begun();
+    project.folder.write("held.yaml", HELD.replace("echo slow", "echo evil").replace("cat go;", ""));
+    going.signal(Signal::KILL);
+    going.end();
+    fs::remove_file(project.path("held.yaml")).unwrap();
+    let resumed = project.begin(&format!("resume {run} --format jsonl"));
+    project.begun();
+    project.go();
+    assert_eq!(resumed.end().0, Some(0));
+    assert_eq!(project.read("done.txt"), "first\nslow\n");
+}

@@ -1,0 +1,303 @@
+//! Disks that are full, cannot be synced, cannot be written, or are gone: what someone at the command line sees of it.
+//!
+//! Small disks are mounted in a namespace of their own, where nobody else sees them; `strace` makes calls fail.
+
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, process::Command};
+
+use serde_json::Value;
+
+use crate::{
+    kept::{GATED, HELD, Project},
+    session::{Done, run, skein},
+};
+
+/// Runs a script where file systems can be mounted, in the folder of the project; `$SKEIN` is the program, and `disk` an
+/// empty folder.
+fn in_namespace(project: &Project, script: &str) -> Done {
+    fs::create_dir_all(project.path("disk")).expect("a folder can be made");
+    let spaces: &[&str] =
+        if rustix::process::getuid().is_root() { &["--mount"] } else { &["--map-root-user", "--mount"] };
+    let mut command = Command::new("unshare");
+    command.args(spaces).args(["sh", "-c", &format!("set -eu\n{script}")]).current_dir(&project.folder.0);
+    command.env("SKEIN", env!("CARGO_BIN_EXE_skein")).env_remove("SKEIN_STATE").env("TERM", "xterm");
+    let done = run(&mut command);
+    assert!(
+        done.code == 0,
+        "this test needs `unshare` of util-linux and a tmpfs in a mount namespace, and what follows to go well:\n{}{}",
+        done.out,
+        done.err
+    );
+    done
+}
+
+/// A5: nothing begins that could not be kept, and it is said so.
+#[test]
+fn a_run_on_a_full_disk_does_not_begin() {
+    let project = Project::new();
+    let script = "mount -t tmpfs -o size=30m none disk\n\
+        $SKEIN --state disk/s runs\n\
+        $SKEIN --state disk/s run asks.md --no-wait >/dev/null || echo left $?\n\
+        dd if=/dev/zero of=disk/fill bs=64k 2>/dev/null || true\n\
+        for how in '' --detach '--format json'; do\n\
+        $SKEIN --state disk/s run held.yaml $how 2>&1 || echo exit $?\n\
+        done\n\
+        $SKEIN --state disk/s runs\n\
+        rm disk/fill\n\
+        $SKEIN --state disk/s run asks.md --no-wait >/dev/null || echo left $?\n";
+    let done = in_namespace(&project, script);
+    assert_eq!(
+        done.out.matches("there is no space left for the journal; free some").count(),
+        3,
+        "{}",
+        done.out
+    );
+    assert_eq!(done.out.matches("exit 8").count(), 3, "{}", done.out);
+    assert_eq!(
+        done.out.matches("left 6").count(),
+        2,
+        "one before, and one when there is space: {}",
+        done.out
+    );
+    assert_eq!(done.out.matches("waits at agree").count(), 1, "what was there is there still: {}", done.out);
+    assert_eq!(project.read("done.txt"), "", "nobody has worked");
+}
+
+/// A5: the disk fills up under a run. It says so once, waits, and goes on by itself when there is space; what its worker
+/// printed meanwhile is cut, and marked.
+#[test]
+fn a_run_whose_disk_fills_up_goes_on_when_there_is_space() {
+    let project = Project::new();
+    let printing = HELD.replace("cat go; echo slow", "cat go; seq 20000; echo slow");
+    let third = "  third:\n    worker: CUSTOM\n    depends_on: [slow]\n    capabilities: [READ, EDIT]\n    \
+        instructions: echo third >> done.txt\n";
+    project.folder.write("held.yaml", printing + third);
+    let script = "mount -t tmpfs -o size=48m none disk\n\
+        $SKEIN --state disk/s run held.yaml --format jsonl > out 2> err & run=$!\n\
+        cat begun >/dev/null\n\
+        dd if=/dev/zero of=disk/fill bs=4k 2>/dev/null || true\n\
+        echo > go\n\
+        until grep -q 'no space left' err; do sleep 0.01; done\n\
+        grep -c step_ended out\n\
+        rm disk/fill\n\
+        wait $run && echo exit $?\n\
+        cat err\n\
+        $SKEIN --state disk/s runs\n\
+        id=$($SKEIN --state disk/s runs | cut -d' ' -f1)\n\
+        $SKEIN --state disk/s events $id --format json > events\n\
+        $SKEIN --state disk/s logs $id slow | tail -n 1\n";
+    let done = in_namespace(&project, script);
+    assert!(done.out.starts_with("1\nexit 0\n"), "nothing was told that was not kept: {}", done.out);
+    assert_eq!(done.out.matches("there is no space left for the journal").count(), 1, "{}", done.out);
+    assert_eq!(done.out.matches("there is space for the journal again").count(), 1, "{}", done.out);
+    assert!(done.out.contains("succeeded"), "{}", done.out);
+    assert_eq!(project.read("done.txt"), "first\nslow\nthird\n", "each was done once");
+    let last = done.out.lines().last().unwrap_or_default();
+    assert!(last.contains("[skein: the log ends here: ") && last.contains("No space left"), "{last}");
+    let events: Value = serde_json::from_str(&project.read("events")).expect("it is JSON");
+    let told = project.read("out");
+    assert_eq!(told.lines().count(), events["events"].as_array().unwrap().len(), "all of it was told");
+}
+
+/// A5: space is kept back, so that a run can be cancelled when there is no other.
+#[test]
+fn a_run_is_cancelled_on_a_full_disk() {
+    let project = Project::new();
+    let script = "mount -t tmpfs -o size=48m none disk\n\
+        $SKEIN --state disk/s run held.yaml --format jsonl > out 2> err & run=$!\n\
+        cat begun >/dev/null\n\
+        dd if=/dev/zero of=disk/fill bs=4k 2>/dev/null || true\n\
+        kill -INT $run\n\
+        code=0; wait $run || code=$?; echo exit $code\n\
+        $SKEIN --state disk/s runs\n";
+    let done = in_namespace(&project, script);
+    assert!(done.out.contains("exit 130\n") && done.out.contains("cancelled"), "{}", done.out);
+    assert_eq!(project.read("done.txt"), "first\n");
+}
+
+/// A5: an artifact for which there is no space is the step's failure, with words, and not the run's ruin.
+#[test]
+fn an_artifact_that_does_not_fit_fails_its_step() {
+    let project = Project::new();
+    let giving = HELD.replace(
+        "cat go; echo slow >> done.txt'",
+        "cat go; head -c 40000000 /dev/zero > big.bin'\n    outputs:\n      - {name: big, path: big.bin}",
+    );
+    project.folder.write("held.yaml", giving);
+    let script = "mount -t tmpfs -o size=48m none disk\n\
+        $SKEIN --state disk/s run held.yaml > out 2>&1 & run=$!\n\
+        cat begun >/dev/null; echo > go\n\
+        code=0; wait $run || code=$?; echo exit $code\n\
+        cat out\n\
+        df -k disk | tail -1 | awk '{print \"used\", ($3 < 30000)}'\n";
+    let done = in_namespace(&project, script);
+    assert!(done.out.contains("exit 4\n"), "{}", done.out);
+    assert!(done.out.contains("the artifact `big`") && done.out.contains("no space left"), "{}", done.out);
+    assert!(done.out.contains("used 1"), "nothing half done is left: {}", done.out);
+}
+
+/// A11: refused with what to do, and nothing is touched.
+#[test]
+fn a_state_folder_that_cannot_be_written_is_refused() {
+    let project = Project::new();
+    let script = "mount -t tmpfs none disk\n\
+        $SKEIN --state disk/s run asks.md --no-wait >/dev/null || test $? = 6\n\
+        mount -o remount,ro disk\n\
+        for what in 'run asks.md' runs 'resume --all' 'cancel x'; do\n\
+        $SKEIN --state disk/s $what 2>&1 || echo exit $?\n\
+        done\n\
+        $SKEIN --state disk/new run asks.md 2>&1 || echo exit $?\n";
+    let done = in_namespace(&project, script);
+    assert_eq!(done.out.matches("exit 8").count(), 5, "{}", done.out);
+    assert_eq!(done.out.matches("is mounted read-only").count(), 5, "{}", done.out);
+    assert_eq!(done.out.matches("--state DIR").count(), 5, "{}", done.out);
+}
+
+/// A11: a folder that others may write to, and a database that leads elsewhere, are not used.
+#[test]
+fn a_state_folder_that_is_not_safe_is_refused() {
+    let project = Project::new();
+    project.left("asks.md");
+    let folder = project.path(".skein");
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(folder.join("skein.db")).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let told = project.ends("runs", 8);
+    assert!(told.contains("777"), "{told}");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::rename(folder.join("skein.db"), project.path("elsewhere.db")).unwrap();
+    std::os::unix::fs::symlink(project.path("elsewhere.db"), folder.join("skein.db")).unwrap();
+    let before = fs::read(project.path("elsewhere.db")).unwrap();
+    for line in ["runs", "run asks.md"] {
+        let told = project.ends(line, 8);
+        assert!(told.contains("skein.db"), "{told}");
+    }
+    assert_eq!(fs::read(project.path("elsewhere.db")).unwrap(), before);
+}
+
+/// A6: each sync of a run fails in turn. The run ends at once, says so, and has told of nothing that is not kept; it is
+/// never tried again, and `resume` goes on.
+#[test]
+fn a_sync_that_fails_ends_the_run_and_nothing_was_told_that_is_lost() {
+    let stopped = each_sync_fails(Some(".skein/skein.db-wal"));
+    assert!(stopped >= 2, "the run was under way in {stopped} of them");
+    each_sync_fails(None);
+}
+
+/// Each sync of a file in turn, or of any. How many runs were stopped after they had begun.
+fn each_sync_fails(only: Option<&str>) -> usize {
+    let mut stopped = 0;
+    for nth in 1.. {
+        let project = Project::new();
+        // What is made once is made before.
+        project.left("asks.md");
+        project.folder.write("gated.yaml", GATED.replace("GATE: May this go out?", "Look at it."));
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e"]);
+        command.arg(format!("inject=fsync,fdatasync:error=EIO:when={nth}"));
+        if let Some(name) = only {
+            command.arg("-P").arg(project.path(name));
+        }
+        command.arg(env!("CARGO_BIN_EXE_skein")).args(["run", "gated.yaml", "--format", "jsonl"]);
+        command.current_dir(&project.folder.0).env_remove("SKEIN_STATE").stdin(std::process::Stdio::null());
+        let done = run(&mut command);
+        let told: BTreeSet<&str> = done.out.lines().collect();
+        let begun = done.out.lines().find_map(|line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            Some(line["event"]["run_started"]["start"]["run"].as_str()?.to_owned())
+        });
+        if let Some(id) = &begun {
+            let kept = project.ends(&format!("events {id} --format jsonl"), 0);
+            let kept: BTreeSet<&str> = kept.lines().collect();
+            assert!(told.is_subset(&kept), "sync {nth}: {:?}", told.difference(&kept));
+        }
+        if done.code == 0 {
+            break;
+        }
+        // A folder of a step that cannot be synced is that step's failure, which is kept.
+        if only.is_none() && done.code == 4 && done.out.contains("Input/output error") {
+            continue;
+        }
+        assert_eq!(done.code, 8, "sync {nth}: {}{}", done.out, done.err);
+        assert!(done.err.contains("error: the journal cannot be written: "), "sync {nth}: {}", done.err);
+        if let Some(id) = begun {
+            stopped += 1;
+            assert!(done.err.contains("what was acknowledged stands; `skein resume`"), "{}", done.err);
+            // Each thread has its own n-th sync: the step may have failed by one just before the journal did by another.
+            if only.is_none() && project.status(&id) == "failed" {
+                assert!(project.ends(&format!("events {id}"), 0).contains("Input/output error"));
+                continue;
+            }
+            // The last of it may be there, though nobody was told.
+            if project.status(&id) != "succeeded" {
+                project.json(&format!("resume {id}"), 0);
+            }
+            assert!(project.read("done.txt").ends_with("publish\n"));
+            project.ended_once(&id);
+        }
+        assert!(nth < 100, "a run this small has no more");
+    }
+    stopped
+}
+
+/// The folder goes away under a run, or another takes its place: what the run writes then is nowhere, so it ends.
+#[test]
+fn a_state_folder_that_is_gone_or_replaced_ends_the_run() {
+    for replaced in [false, true] {
+        let project = Project::new();
+        let going = project.begin("run held.yaml --format jsonl");
+        let run = going.run();
+        let worker = project.begun();
+        fs::rename(project.path(".skein"), project.path("away")).unwrap();
+        if replaced {
+            project.left("asks.md");
+        }
+        project.go();
+        let (code, lines, errors) = going.end();
+        assert_eq!(code, Some(8), "{lines}{errors}");
+        assert!(!lines.contains("run_decided"), "nothing is told that is not kept: {lines}");
+        assert!(errors.contains("was moved or removed under this process"), "{errors}");
+        assert!(!crate::kept::lives(&worker));
+        if replaced {
+            assert_eq!(project.json("runs", 0)["runs"].as_array().unwrap().len(), 1);
+        }
+        let _ = fs::remove_dir_all(project.path(".skein"));
+        fs::rename(project.path("away"), project.path(".skein")).unwrap();
+        // It is where it was, so that the run goes on.
+        let status = project.status(&run);
+        assert!(status == "running" || status == "succeeded", "{status}");
+    }
+}
+
+/// Output that cannot be written is an error, and no reason to leave a run.
+#[test]
+fn a_run_goes_on_when_its_output_cannot_be_written() {
+    for format in ["human", "json", "jsonl"] {
+        let project = Project::new();
+        let full = fs::File::options().write(true).open("/dev/full").expect("this test needs /dev/full");
+        let mut command = project.command(&format!("run held.yaml --format {format}"));
+        let child = command.stdout(full).stderr(std::process::Stdio::piped()).spawn().expect("it starts");
+        project.begun();
+        project.go();
+        let done = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8(done.stderr).expect("it is text");
+        assert_eq!(done.status.code(), Some(1), "{format}: {said}");
+        assert_eq!(said.matches("error: the output cannot be written").count(), 1, "{format}: {said}");
+        assert_eq!(project.read("done.txt"), "first\nslow\n", "{format}");
+        assert!(project.ends("runs", 0).contains("succeeded"), "{format}");
+    }
+}
+
+/// A reader that leaves early does not change what a run comes to.
+#[test]
+fn a_run_goes_on_when_nobody_reads_it() {
+    for format in ["human", "json", "jsonl"] {
+        let project = Project::new();
+        let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+        drop(reader);
+        let mut command = skein(&project.folder.0);
+        command.args(["run", "gated.yaml", "--no-wait", "--format", format]).stdout(writer);
+        let status = command.stderr(std::process::Stdio::null()).status().expect("it runs");
+        assert_eq!(status.code(), Some(6), "{format}");
+        assert_eq!(project.read("done.txt"), "draft\n", "{format}");
+    }
+}
