@@ -69,6 +69,9 @@ fn resume(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result
         Err(error) => return Err(unknown(&own, &row, &error, output)),
     };
     context::hold_or_refuse(&own.contexts, &state, &row.run, (&plan, &about), output)?;
+    // Whoever had the folder until now may have had the run, and brought it to its end.
+    let now = state.store.run(&row.run).map_err(|error| failed(&error, output))?;
+    check(now.as_ref().unwrap_or(&row), output)?;
     own.listen(vec![row.run.clone()], &person::name(), output)?;
     if row.head.closed {
         undo_again(&state, &row, output)?;

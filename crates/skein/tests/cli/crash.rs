@@ -188,9 +188,11 @@ fn of_many_who_resume_a_run_one_has_it() {
     project.begun();
     project.go();
     let ends: Vec<_> = racing.into_iter().map(|going| going.end()).collect();
-    let done = ends.iter().filter(|end| end.0 == Some(0)).count();
-    let refused = ends.iter().filter(|end| end.0 == Some(5)).count();
-    assert_eq!((done, refused), (1, 5), "{ends:?}");
+    // One that comes as the run ends may still see how it ended.
+    assert!(ends.iter().any(|end| end.0 == Some(0)), "{ends:?}");
+    assert!(ends.iter().all(|end| end.0 == Some(0) || end.0 == Some(5)), "{ends:?}");
+    let begun = ends.iter().filter(|end| end.1.contains("\"attempt_started\"")).count();
+    assert_eq!(begun, 1, "{ends:?}");
     assert_eq!(project.read("done.txt"), "first\nslow\n");
     project.ended_once(&run);
 }

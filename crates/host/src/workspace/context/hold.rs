@@ -6,12 +6,28 @@ use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
     sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use skein_core::ids::RunId;
 
 use super::Context;
-use crate::workspace::{ArtifactError, root::Identity};
+use crate::workspace::{ArtifactError, Root, root::Identity};
+
+/// How long a lock may outlive its process: one that is killed while it starts another leaves its locks to that one until it
+/// is a program of its own, which is a moment.
+const LEAVING: Duration = Duration::from_secs(1);
+
+/// The lock of a folder, or none if someone else has it and keeps it.
+fn await_lock(folder: &Root) -> Result<Option<OwnedFd>, ArtifactError> {
+    let until = Instant::now() + LEAVING;
+    loop {
+        match folder.lock()? {
+            None if Instant::now() < until => std::thread::sleep(LEAVING / 100),
+            lock => return Ok(lock),
+        }
+    }
+}
 
 /// The context folders that runs of this process write.
 #[derive(Debug, Default)]
@@ -31,7 +47,7 @@ impl Contexts {
             Some(_) => return Err(in_use()),
             None => {}
         }
-        let lock = folder.lock()?.ok_or_else(in_use)?;
+        let lock = await_lock(folder)?.ok_or_else(in_use)?;
         held.insert(identity, (run.clone(), lock));
         Ok(())
     }
