@@ -154,7 +154,7 @@ fn a_fork_of_composites_and_routes() {
     let said = aip15.ends(&format!("fork {run} --from {}", never["path"].as_str().unwrap()), 5);
     assert!(said.contains("never came to"), "{said}");
     let root = |step: &&Value| !step["path"].as_str().unwrap().contains('/') && step["status"] == "succeeded";
-    let last = steps.iter().filter(root).next_back().unwrap()["path"].as_str().unwrap();
+    let last = steps.iter().rfind(root).unwrap()["path"].as_str().unwrap();
     let forked = aip15.json(&format!("fork {run} --from {last}"), 0);
     assert_eq!(forked["outputs"], order["outputs"]);
     assert!(!reused(&forked).is_empty() && !reused(&forked).contains(&last.to_owned()), "{forked}");

@@ -85,7 +85,7 @@ fn a_worker_can_neither_fork_nor_see_to_dead_letters() {
         "exit 1",
         &format!(
             "run=$(cat failed); for words in \"fork $run --from once\" \"dlq rerun $run\" \"dlq drop $run\"; \
-             do {} $words; echo exit $?; done",
+             do {} $words || echo exit $?; done",
             env!("CARGO_BIN_EXE_skein")
         ),
     );
