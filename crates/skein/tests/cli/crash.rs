@@ -233,16 +233,18 @@ fn what_is_said_to_a_run_as_it_ends_is_answered() {
     assert!(answers[0] >= 6, "{answers:?}");
 }
 
-/// Every start is durable before its process exists: a worker finds itself in the journal.
+/// Every start is durable before its process exists: whoever sees the worker finds it in the journal.
 #[test]
 fn a_start_is_recorded_before_its_process_exists() {
-    let looks = format!("{} events $SKEIN_RUN_ID --format jsonl > seen;", env!("CARGO_BIN_EXE_skein"));
-    let project = project(&looks);
+    let project = Project::new();
     let going = project.begin("run held.yaml --format jsonl");
+    let run = going.run();
     project.begun();
-    let seen = project.read("seen");
-    let started = |line: &str| line.contains("attempt_started") && line.contains("\"path\":\"slow\"");
-    assert!(seen.lines().any(started), "{seen}");
+    let events = project.events(&run);
+    let started = |event: &serde_json::Value| {
+        event["path"] == "slow" && event["event"].get("attempt_started").is_some()
+    };
+    assert!(events.iter().any(started), "{events:?}");
     project.go();
     assert_eq!(going.end().0, Some(0));
 }
