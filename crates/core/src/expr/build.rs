@@ -30,7 +30,7 @@ impl Expr {
     pub fn read<S: Into<String>>(root: Root, path: impl IntoIterator<Item = S>) -> Self {
         let path = path.into_iter().map(Into::into).collect();
         let node = Node::Ref { span: NOWHERE, root, path, lenient_outputs: false };
-        Expr { source: String::new(), node }
+        Expr::unchecked("", node)
     }
 
     /// An object with these fields, in this order.
@@ -92,7 +92,7 @@ fn made(node: Node) -> Result<Expr, ShapeError> {
 
 /// The tree without its source. Spans would point into a text that is no longer there.
 fn bare(expr: Expr) -> Node {
-    let mut node = expr.node;
+    let mut node = *expr.node;
     forget_spans(&mut node);
     node
 }

@@ -6,12 +6,11 @@
 
 use std::sync::Arc;
 
-use granit_parser::ScalarStyle;
 use skein_core::expr::Span;
 
 use super::{
-    node::{Data, Tree},
-    parse::Builder,
+    node::{Text, Tree},
+    parse::{Builder, Sort},
 };
 use crate::{diagnostic::Sink, source::Source};
 
@@ -144,8 +143,8 @@ impl Reader<'_, '_, '_> {
     }
 
     fn begin(&mut self, is_list: bool, from: usize) -> Option<()> {
-        let data = if is_list { Data::List(Vec::new()) } else { Data::Map(Vec::new()) };
-        self.builder.begin(data, 0, self.span(from, self.at));
+        let sort = if is_list { Sort::List } else { Sort::Map };
+        self.builder.begin(sort, 0, self.span(from, self.at));
         (self.builder.is_clean()).then_some(())
     }
 
@@ -176,7 +175,7 @@ impl Reader<'_, '_, '_> {
     /// A key of a block mapping and what is on its line.
     fn entry(&mut self) -> Option<()> {
         let end = self.key_end().filter(|end| is_colon(self.bytes, *end))?;
-        self.scalar(end, ScalarStyle::Plain);
+        self.scalar(end, true);
         self.at = end + 1;
         self.skip_spaces();
         // After the colon there is a space or nothing, so that what begins here is a comment.
@@ -195,7 +194,7 @@ impl Reader<'_, '_, '_> {
             b'"' | b'\'' => self.quoted()?,
             byte if starts_plain(byte) => {
                 let end = self.plain_end()?;
-                self.scalar(end, ScalarStyle::Plain);
+                self.scalar(end, true);
             }
             _ => return None,
         }
@@ -206,12 +205,11 @@ impl Reader<'_, '_, '_> {
         (is_over && self.builder.is_clean()).then_some(())
     }
 
-    /// The text from here, up to a place.
-    fn scalar(&mut self, end: usize, style: ScalarStyle) {
-        let (text, from) = (self.text, self.at);
-        self.at = end;
-        let inside = if style == ScalarStyle::Plain { from..end } else { from + 1..end - 1 };
-        self.builder.scalar(&text[inside], style, 0, self.span(from, end));
+    /// The text from here, up to a place. Quotes are no part of it.
+    fn scalar(&mut self, end: usize, plain: bool) {
+        let from = std::mem::replace(&mut self.at, end);
+        let text = if plain { self.span(from, end) } else { self.span(from + 1, end - 1) };
+        self.builder.scalar(Text::Verbatim(text), plain, 0, self.span(from, end));
     }
 
     /// Where unquoted text ends: at the end of the line, or at a comment.
@@ -241,8 +239,7 @@ impl Reader<'_, '_, '_> {
         if inside[length] != quote || self.bytes.get(end) == Some(&quote) {
             return None;
         }
-        let style = if quote == b'"' { ScalarStyle::DoubleQuoted } else { ScalarStyle::SingleQuoted };
-        self.scalar(end, style);
+        self.scalar(end, false);
         Some(())
     }
 
@@ -277,7 +274,7 @@ impl Reader<'_, '_, '_> {
 
     fn flow_key(&mut self) -> Option<()> {
         let end = self.key_end().filter(|end| self.bytes.get(*end..*end + 2) == Some(b": "))?;
-        self.scalar(end, ScalarStyle::Plain);
+        self.scalar(end, true);
         self.at = end + 1;
         self.skip_spaces();
         Some(())
@@ -291,7 +288,7 @@ impl Reader<'_, '_, '_> {
                 let is_part = |byte: &u8| starts_plain(*byte) || matches!(byte, b' ' | b'-' | b'+' | b'*');
                 let rest = &self.text[self.at..];
                 let length = rest.bytes().position(|byte| !is_part(&byte)).unwrap_or(rest.len());
-                self.scalar(self.at + rest[..length].trim_end().len(), ScalarStyle::Plain);
+                self.scalar(self.at + rest[..length].trim_end().len(), true);
                 Some(())
             }
             _ => None,
