@@ -20,6 +20,9 @@ pub struct Read<'a> {
 impl Expr {
     /// Every reference, in the order in which they are written, whether or not it would be evaluated.
     pub fn reads(&self) -> Vec<Read<'_>> {
+        if let Node::Literal { .. } = &*self.node {
+            return Vec::new();
+        }
         let mut reads = Vec::new();
         // Backwards, so that what is popped next is what is written next.
         let mut todo = vec![(String::new(), &*self.node)];

@@ -22,8 +22,12 @@ impl<T> Names<T> {
     pub fn get(&self, id: impl AsRef<str>) -> Option<&T> {
         let id = id.as_ref();
         let head = head(id);
+        let from = &self.sorted[self.sorted.partition_point(|named| named.head < head)..];
         let order = |named: &Named<T>| named.head.cmp(&head).then_with(|| named.id.as_str().cmp(id));
-        self.sorted.binary_search_by(order).ok().map(|at| &self.sorted[at].value)
+        match from.first()? {
+            first if first.id.as_str() == id => Some(&first.value),
+            _ => from.binary_search_by(order).ok().map(|at| &from[at].value),
+        }
     }
 
     pub fn contains_key(&self, id: impl AsRef<str>) -> bool {

@@ -166,8 +166,9 @@ impl<'a> Node<'a> {
     /// Its first line, as a place to point at.
     pub fn mark(self) -> Span {
         let span = self.span();
-        let first = self.source().slice(span).lines().next().unwrap_or_default().trim_end();
-        Span { start: span.start, end: span.start + Span::new(0, first.len()).end }
+        let text = self.source().slice(span);
+        let end = text.bytes().position(|byte| byte == b'\n').unwrap_or(text.len());
+        Span { start: span.start, end: span.start + Span::new(0, text[..end].trim_end().len()).end }
     }
 
     /// What a scalar means; none for collections.

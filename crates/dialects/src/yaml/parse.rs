@@ -83,6 +83,8 @@ pub(super) struct Builder<'s> {
     documents: usize,
     /// Whether any node is there more than once.
     aliases: bool,
+    /// Whether nothing is said about a key that is there twice, and it only breaks what is built.
+    silent: bool,
     /// Whether nothing more can be read.
     pub broken: bool,
 }
@@ -108,8 +110,14 @@ impl<'s> Builder<'s> {
             root: None,
             documents: 0,
             aliases: false,
+            silent: false,
             broken: false,
         }
+    }
+
+    /// The same for one who asks another where there is anything to say.
+    pub fn silent(source: &'s Arc<Source>, window: Span, sink: &'s mut Sink) -> Builder<'s> {
+        Builder { silent: true, ..Builder::new(source, window, sink) }
     }
 
     /// Whether there is nothing to say about what has been built.
@@ -288,8 +296,15 @@ impl<'s> Builder<'s> {
         let entries = &self.entries[open.start..];
         let (tree, source) = (&self.tree, self.source);
         if entries.len() < FEW {
-            let same = entries.iter().find(|entry| tree.text(entry.key, source) == key);
+            let same = entries.iter().find(|entry| match entry.key {
+                Text::Verbatim(span) if (span.end - span.start) as usize != key.len() => false,
+                text => tree.text(text, source) == key,
+            });
             return same.map(|entry| entry.key_span);
+        }
+        // It is cheaper to look at all of them at the end.
+        if self.silent {
+            return None;
         }
         if open.keys.is_empty() {
             for entry in entries {
@@ -336,6 +351,7 @@ impl<'s> Builder<'s> {
                 Data::List(Run::since(start, &tree.items))
             }
             Sort::Map => {
+                self.broken |= self.silent && repeats(&self.entries[open.start..], tree, self.source);
                 let (start, own) = (tree.entries.len(), self.entries.drain(open.start..));
                 let lengths = Lengths::of(own.as_slice(), &tree.texts);
                 tree.entries.extend(own);
@@ -396,6 +412,19 @@ impl<'s> Builder<'s> {
             self.fail(Code::TooManyNodes, at, message);
         }
     }
+}
+
+/// Whether many entries have a key twice. Of few, each has been compared with those before it.
+fn repeats(entries: &[Entry], tree: &Tree, source: &Source) -> bool {
+    if entries.len() <= FEW {
+        return false;
+    }
+    // Numbers are compared faster than texts, and the first bytes nearly always tell two keys apart.
+    let head = |text: &str| text.bytes().take(8).fold(0, |head, byte| head << 8 | u64::from(byte));
+    let keys = entries.iter().map(|entry| tree.text(entry.key, source));
+    let mut keys: Vec<(u64, &str)> = keys.map(|key| (head(key), key)).collect();
+    keys.sort_unstable();
+    keys.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// A key as a message shows it.

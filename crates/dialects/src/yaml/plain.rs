@@ -20,20 +20,23 @@ const LONGEST_KEY: usize = 255;
 /// Reads the YAML in a part of a source. None if it is not all plain, or if there is something to say about it.
 pub(super) fn parse(window: Span, source: &Arc<Source>) -> Option<Tree> {
     let mut sink = Sink::new(source.clone());
-    let mut builder = Builder::new(source, window, &mut sink);
+    let mut builder = Builder::silent(source, window, &mut sink);
     read(source.slice(window), window.start, &mut builder)?;
-    builder.tree().filter(|_| sink.is_empty())
+    let is_clean = builder.is_clean();
+    builder.tree().filter(|_| is_clean)
 }
 
 /// Reads all of a text. None if it is not plain; what has been built is then worth nothing.
 fn read(text: &str, start: u32, builder: &mut Builder<'_>) -> Option<()> {
     let bytes = text.as_bytes();
-    if !bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n');
+    // Without a way out in the middle, many bytes are looked at together.
+    if !bytes.chunks(256).all(|some| some.iter().fold(true, |all, byte| all & is_plain(byte))) {
         return None;
     }
     let mut reader = Reader { text, bytes, start, at: 0, open: Vec::new(), pending: false, builder };
-    while reader.next_line() {
-        reader.line()?;
+    while let Some(column) = reader.next_line() {
+        reader.line(column)?;
     }
     reader.finish()
 }
@@ -79,31 +82,31 @@ impl Reader<'_, '_, '_> {
     }
 
     fn skip_line(&mut self) {
+        if self.bytes.get(self.at) == Some(&b'\n') {
+            self.at += 1;
+            return;
+        }
         let rest = &self.bytes[self.at.min(self.bytes.len())..];
         self.at += rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
     }
 
-    /// Goes to the next line that holds something. False at the end.
-    fn next_line(&mut self) -> bool {
+    /// Goes to the next line that holds something, and there to its beginning. Gives its column; none at the end.
+    fn next_line(&mut self) -> Option<usize> {
         while self.at < self.bytes.len() {
             let line = self.at;
             self.skip_spaces();
             match self.peek() {
                 b'\n' | b'#' => self.skip_line(),
-                _ => {
-                    self.at = line;
-                    return true;
-                }
+                _ => return Some(self.at - line),
             }
         }
-        false
+        None
     }
 
-    fn line(&mut self) -> Option<()> {
-        let line = self.at;
-        self.skip_spaces();
+    fn line(&mut self, column: usize) -> Option<()> {
+        let line = self.at - column;
         let is_list = self.peek() == b'-' && self.peek_after() == b' ';
-        self.arrive(Block { column: self.at - line, is_list })?;
+        self.arrive(Block { column, is_list })?;
         if !is_list {
             return self.entry();
         }
