@@ -72,9 +72,7 @@ fn path(text: &str, name: &str) -> Result<Expr, ParseError> {
     }
     let token = Lexer::new(text, (0, text.len()), DIALECT.digits).next()?;
     match &token.tok {
-        Tok::Path(path) if token.span == all => {
-            Ok(Expr::unchecked(text, resolve(path, all)?))
-        }
+        Tok::Path(path) if token.span == all => Ok(Expr::unchecked(text, resolve(path, all)?)),
         _ => Err(not_one_path()),
     }
 }

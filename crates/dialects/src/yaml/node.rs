@@ -93,10 +93,12 @@ pub(super) struct Lengths(u32);
 
 impl Lengths {
     pub fn of(entries: &[Entry], texts: &[Box<str>]) -> Lengths {
-        let bits = entries.iter().map(|entry| Lengths::bit(match entry.key {
-            Text::Verbatim(span) => (span.end - span.start) as usize,
-            Text::Own(number) => texts[number as usize].len(),
-        }));
+        let bits = entries.iter().map(|entry| {
+            Lengths::bit(match entry.key {
+                Text::Verbatim(span) => (span.end - span.start) as usize,
+                Text::Own(number) => texts[number as usize].len(),
+            })
+        });
         Lengths(bits.fold(0, |all, bit| all | bit))
     }
 

@@ -272,17 +272,14 @@ impl<'s> Builder<'s> {
 
     fn key(&mut self, text: Text, plain: bool, span: Span) {
         let source = self.source;
-        let key: Cow<'s, str> = match text {
-            Text::Verbatim(span) => source.slice(span).into(),
-            Text::Own(_) => self.tree.text(text, source).to_owned().into(),
-        };
+        let key = key_of(text, &self.tree, source);
         if plain && key == "<<" {
             let hint = "write the fields out, or name one value with an anchor and an alias";
             let diagnostic =
                 self.report(Code::MergeRefused, span, "`<<` does not merge mappings here").hint(hint);
             self.sink.push(diagnostic);
         }
-        if let Some(first) = self.seen(&key, span) {
+        if let Some(first) = self.seen(key.clone(), span) {
             let message = format!("`{}` is here twice", shortened(&key));
             let diagnostic = self.report(Code::DuplicateKey, span, message);
             self.sink.push(diagnostic.label("again here").also(first, "first here"));
@@ -291,7 +288,7 @@ impl<'s> Builder<'s> {
     }
 
     /// Where the mapping that is open already has this key.
-    fn seen(&mut self, key: &Cow<'s, str>, span: Span) -> Option<Span> {
+    fn seen(&mut self, key: Cow<'s, str>, span: Span) -> Option<Span> {
         let open = self.open.last_mut().expect("a key is inside a mapping");
         let entries = &self.entries[open.start..];
         let (tree, source) = (&self.tree, self.source);
@@ -308,17 +305,13 @@ impl<'s> Builder<'s> {
         }
         if open.keys.is_empty() {
             for entry in entries {
-                let key = match entry.key {
-                    Text::Verbatim(span) => source.slice(span).into(),
-                    Text::Own(_) => tree.text(entry.key, source).to_owned().into(),
-                };
-                open.keys.entry(key).or_insert(entry.key_span);
+                open.keys.entry(key_of(entry.key, tree, source)).or_insert(entry.key_span);
             }
         }
-        match open.keys.get(key) {
+        match open.keys.get(&key) {
             Some(first) => Some(*first),
             None => {
-                open.keys.insert(key.clone(), span);
+                open.keys.insert(key, span);
                 None
             }
         }
@@ -411,6 +404,14 @@ impl<'s> Builder<'s> {
             let message = format!("this has over {} values{written_out}", limits::YAML_NODES);
             self.fail(Code::TooManyNodes, at, message);
         }
+    }
+}
+
+/// The text of a key, nearly always as it stands in the source.
+fn key_of<'s>(key: Text, tree: &Tree, source: &'s Source) -> Cow<'s, str> {
+    match key {
+        Text::Verbatim(span) => source.slice(span).into(),
+        Text::Own(_) => tree.text(key, source).to_owned().into(),
     }
 }
 

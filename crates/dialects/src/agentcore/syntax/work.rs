@@ -49,7 +49,10 @@ impl<'a> Work<'a> {
             max_command_time: length(fields.optional("max_command_time"), sink),
             inputs: artifact::read_inputs(fields.optional("inputs"), "an input", sink),
             outputs: artifact::read_outputs(fields.optional("outputs"), sink),
-            check: fields.optional("completion_check").and_then(|given| CheckDef::read(given, sink)).map(Box::new),
+            check: fields
+                .optional("completion_check")
+                .and_then(|given| CheckDef::read(given, sink))
+                .map(Box::new),
             max_iterations: fields
                 .optional("max_iterations")
                 .and_then(|given| given.whole(1..=limits::ITERATIONS, sink)),
