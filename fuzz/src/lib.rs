@@ -4,3 +4,4 @@ pub mod decode;
 pub mod expr;
 pub mod replay;
 pub mod source;
+pub mod yaml;

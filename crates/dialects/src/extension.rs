@@ -31,10 +31,14 @@ pub(crate) fn check(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
     let root = lowered.places.tree.root();
     let top = if dialect == Dialect::Ioa { root.get("spec") } else { Some(root) };
     let whole = top.and_then(|node| block(dialect, node)).and_then(|block| block.get("workspace"));
+    let steps = lowered.places.steps().filter_map(|(id, node)| Some((id, block(dialect, node)?)));
+    let mut steps = steps.peekable();
+    if whole.is_none() && steps.peek().is_none() {
+        return;
+    }
     let kinds = kinds(&lowered.workflow.scope);
     let mut own = Vec::new();
-    for (id, node) in lowered.places.steps() {
-        let Some(block) = block(dialect, node) else { continue };
+    for (id, block) in steps {
         match kinds.get(id).and_then(|kind| idle(dialect, kind)) {
             Some(why) => warn_ignored(block, OF_WORKER, &lowered.voice.in_words(why), sink),
             None => own.extend(block.get("workspace")),

@@ -14,7 +14,11 @@ use crate::{
 };
 
 /// Refuses names that look the same or fold to the same, and are not.
-pub fn refuse_twins<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str, sink: &mut Sink) {
+pub fn refuse_twins<'a>(names: impl Iterator<Item = (&'a str, Span)> + Clone, what: &str, sink: &mut Sink) {
+    // Where folding changes none, no two fold to the same.
+    if names.clone().all(|(name, _)| matches!(folded(name), Cow::Borrowed(_))) {
+        return;
+    }
     let mut seen: HashMap<Cow<'_, str>, (&str, Span)> = HashMap::new();
     for (name, span) in names {
         let (first, at) = *seen.entry(folded(name)).or_insert((name, span));
@@ -28,15 +32,21 @@ pub fn refuse_twins<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str
     }
 }
 
-/// Refuses a name that is there twice, also where an alias is why.
-pub fn refuse_duplicates<'a>(names: impl Iterator<Item = (&'a str, Span)>, what: &str, sink: &mut Sink) {
-    let mut seen: HashMap<&str, Span> = HashMap::new();
+/// Refuses a name that is there twice, also where an alias is why. Says whether each is there once.
+pub fn refuse_duplicates<'a>(
+    names: impl Iterator<Item = (&'a str, Span)> + Clone,
+    what: &str,
+    sink: &mut Sink,
+) -> bool {
+    let mut seen: HashMap<&str, Span> = HashMap::with_capacity(names.clone().count());
+    let mut once = true;
     for (name, span) in names {
         match seen.entry(name) {
             Entry::Vacant(entry) => {
                 entry.insert(span);
             }
             Entry::Occupied(first) => {
+                once = false;
                 let message = format!("there is {what} `{name}` already");
                 let diagnostic = Diagnostic::new(Code::DuplicateName, &sink.source.clone(), span, message);
                 sink.push(match *first.get() {
@@ -46,6 +56,7 @@ pub fn refuse_duplicates<'a>(names: impl Iterator<Item = (&'a str, Span)>, what:
             }
         }
     }
+    once
 }
 
 fn folded(name: &str) -> Cow<'_, str> {

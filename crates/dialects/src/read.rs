@@ -37,8 +37,8 @@ pub struct Fields<'a> {
     /// What it is, with its article, such as `a step`.
     what: &'static str,
     node: Node<'a>,
-    /// Where to say that a field is missing.
-    head: Span,
+    /// Where to say that a field is missing; where the mapping begins if nothing better is known.
+    head: Option<Span>,
     asked: Vec<&'static str>,
     /// Which of the first fields have been asked for, as bits.
     found: u64,
@@ -69,7 +69,7 @@ impl<'a> Fields<'a> {
         Some(Fields {
             what,
             node,
-            head: node.mark(),
+            head: None,
             asked: Vec::with_capacity(ASKED),
             found: 0,
             missing: Vec::new(),
@@ -79,7 +79,7 @@ impl<'a> Fields<'a> {
 
     /// The same, said to be missing fields at the key under which it stands.
     pub fn under(field: Field<'a>, what: &'static str, sink: &mut Sink) -> Option<Fields<'a>> {
-        Fields::of(field.value, what, sink).map(|fields| Fields { head: field.key_span, ..fields })
+        Fields::of(field.value, what, sink).map(|fields| Fields { head: Some(field.key_span), ..fields })
     }
 
     pub fn node(&self) -> Node<'a> {
@@ -88,7 +88,7 @@ impl<'a> Fields<'a> {
 
     /// Where the mapping begins, or its key.
     pub fn head(&self) -> Span {
-        self.head
+        self.head.unwrap_or_else(|| self.node.mark())
     }
 
     /// A field that may be left out. One without a value counts as left out.
@@ -180,7 +180,7 @@ impl<'a> Fields<'a> {
         // All at once, because they are missing at the same place.
         if !self.missing.is_empty() {
             let message = format!("{} needs {}", self.what, all_of(&self.missing));
-            sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head, message));
+            sink.push(Diagnostic::new(Code::MissingField, self.node.source(), self.head(), message));
         }
     }
 }

@@ -1,6 +1,9 @@
 //! A source: one file's name and text, and where its lines are. Refuses to know how the text was come by.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use skein_core::expr::Span;
 
@@ -13,8 +16,8 @@ pub struct Source {
     /// sources have the same hash.
     pub key: String,
     pub text: String,
-    /// Where each line starts.
-    lines: Vec<u32>,
+    /// Where each line starts, once something is to be shown.
+    lines: OnceLock<Vec<u32>>,
 }
 
 /// A line and a column, both from 1; columns count characters.
@@ -27,9 +30,14 @@ pub struct Position {
 impl Source {
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Source> {
         let (name, text) = (name.into(), text.into());
-        let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
-        let lines = std::iter::once(0).chain(breaks.map(|(at, _)| Span::new(at + 1, at + 1).start)).collect();
-        Arc::new(Source { key: name.clone(), name, text, lines })
+        Arc::new(Source { key: name.clone(), name, text, lines: OnceLock::new() })
+    }
+
+    fn lines(&self) -> &[u32] {
+        self.lines.get_or_init(|| {
+            let breaks = self.text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+            std::iter::once(0).chain(breaks.map(|(at, _)| Span::new(at + 1, at + 1).start)).collect()
+        })
     }
 
     /// The same source, under this key.
@@ -38,8 +46,8 @@ impl Source {
     }
 
     pub fn position(&self, offset: u32) -> Position {
-        let line = self.lines.partition_point(|start| *start <= offset);
-        let start = self.lines[line - 1] as usize;
+        let line = self.lines().partition_point(|start| *start <= offset);
+        let start = self.lines()[line - 1] as usize;
         let before = self.text.get(start..offset as usize).unwrap_or_default();
         Position { line, column: before.chars().count() + 1 }
     }
@@ -61,10 +69,10 @@ impl Source {
     pub fn lines_around(&self, spans: impl Iterator<Item = Span>) -> (Range<usize>, usize) {
         let ranges = spans.map(|span| self.range(span));
         let whole = ranges.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or_default();
-        let line_of = |at: usize| self.lines.partition_point(|start| *start as usize <= at);
+        let line_of = |at: usize| self.lines().partition_point(|start| *start as usize <= at);
         let first = line_of(whole.start);
-        let end = self.lines.get(line_of(whole.end)).map_or(self.text.len(), |next| *next as usize);
-        (self.lines[first - 1] as usize..end, first)
+        let end = self.lines().get(line_of(whole.end)).map_or(self.text.len(), |next| *next as usize);
+        (self.lines()[first - 1] as usize..end, first)
     }
 
     pub fn slice(&self, span: Span) -> &str {

@@ -46,6 +46,32 @@ pub struct XSkein {
     pub kept: BTreeMap<String, Value>,
 }
 
+/// The block of a step. Few steps have one.
+#[derive(Debug, Default)]
+pub struct OwnSkein(Option<Box<XSkein>>);
+
+impl OwnSkein {
+    pub fn read(given: Option<Given<'_>>, extra: Extra, sink: &mut Sink) -> OwnSkein {
+        OwnSkein(given.map(|given| Box::new(XSkein::read(given, Level::Step, extra, sink))))
+    }
+
+    pub fn gate(&self) -> Option<bool> {
+        self.0.as_ref()?.gate
+    }
+
+    /// What holds for the step: its own block, and the workflow's where it says nothing.
+    pub fn over(&self, workflow: &XSkein) -> XSkein {
+        self.0.as_deref().cloned().unwrap_or_default().over(workflow)
+    }
+
+    /// Puts what holds for a step into it.
+    pub fn apply(&self, workflow: &XSkein, step: &mut Step) {
+        if self.0.is_some() || *workflow != XSkein::default() {
+            self.over(workflow).apply(step);
+        }
+    }
+}
+
 /// The fields that some formats have and others do not.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extra {
@@ -231,7 +257,7 @@ impl XSkein {
             _ => {}
         }
         if !self.kept.is_empty() && matches!(step.kind, Kind::Work(_)) {
-            step.labels.insert("x-skein".to_owned(), self.kept.into_iter().collect());
+            step.labels.insert("x-skein", self.kept.into_iter().collect());
         }
     }
 }

@@ -61,7 +61,7 @@ pub fn check_of(step: &mut Step) -> &mut Check {
 pub fn gate(name: &str) -> Step {
     Step::new(
         id(name),
-        Kind::Gate(Gate {
+        Kind::Gate(Box::new(Gate {
             message: value(json!("go on?")),
             shows: Vec::new(),
             approvers: Vec::new(),
@@ -69,7 +69,7 @@ pub fn gate(name: &str) -> Step {
             on_timeout: GateTimeout::Expire,
             on_approve: None,
             on_reject: None,
-        }),
+        })),
     )
 }
 

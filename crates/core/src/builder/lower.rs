@@ -187,7 +187,7 @@ impl<'a> Lower<'a> {
             outputs: step.outputs.as_ref().map(schema).unwrap_or_default(),
             policy: self.policy(step, &kind),
             undo: self.undo(step),
-            labels: step_labels(step),
+            labels: step_labels(step).into(),
             ..Step::new(id, kind)
         })
     }

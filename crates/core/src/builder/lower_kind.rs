@@ -24,7 +24,7 @@ pub(super) fn kind<'a>(lower: &mut Lower<'a>, step: &'a StepDefinition, depth: u
         StepKind::Branch(branch) => Kind::Branch(self::branch(lower, step, branch)?),
         StepKind::Parallel(parallel) => Kind::Parallel(self::parallel(lower, step, parallel, depth)),
         StepKind::Suspend(suspend) => Kind::Wait(wait(lower, step, suspend)?),
-        StepKind::Approval(approval) => Kind::Gate(gate(lower, step, approval)?),
+        StepKind::Approval(approval) => Kind::Gate(Box::new(gate(lower, step, approval)?)),
         StepKind::Map(map) => Kind::Each(each(lower, step, map, depth)?),
         StepKind::Loop(repeat) => Kind::Loop(self::repeat(lower, step, repeat, depth)?),
         StepKind::Subworkflow(call) => {

@@ -49,9 +49,9 @@ fn verbatim(value: &Value) -> Option<&Value> {
 }
 
 fn string(text: &str) -> Result<Expr, ParseError> {
-    let plain = |text: &str| Expr {
-        source: String::new(),
-        node: Node::Literal { span: Span::default(), value: Value::String(text.to_owned()) },
+    let plain = |text: &str| {
+        let value = Value::String(text.to_owned());
+        Expr::unchecked("", Node::Literal { span: Span::default(), value })
     };
     match text.strip_prefix('$') {
         None => Ok(plain(text)),
@@ -72,9 +72,7 @@ fn path(text: &str, name: &str) -> Result<Expr, ParseError> {
     }
     let token = Lexer::new(text, (0, text.len()), DIALECT.digits).next()?;
     match &token.tok {
-        Tok::Path(path) if token.span == all => {
-            Ok(Expr { source: text.to_owned(), node: resolve(path, all)? })
-        }
+        Tok::Path(path) if token.span == all => Ok(Expr::unchecked(text, resolve(path, all)?)),
         _ => Err(not_one_path()),
     }
 }

@@ -33,8 +33,9 @@ use super::span::Span;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawExpr")]
 pub struct Expr {
-    pub(super) source: String,
-    pub(super) node: Node,
+    pub(super) source: Box<str>,
+    /// Apart, because most places for an expression have none.
+    pub(super) node: Box<Node>,
 }
 
 /// What decoding reads before the bounds are checked.
@@ -55,10 +56,15 @@ impl TryFrom<RawExpr> for Expr {
 
 impl Expr {
     /// The only way to an expression: whatever made the tree, it is within the bounds afterwards.
-    pub(super) fn checked(source: String, node: Node) -> Result<Self, ShapeError> {
-        let expr = Expr { source, node };
+    pub(super) fn checked(source: impl Into<Box<str>>, node: Node) -> Result<Self, ShapeError> {
+        let expr = Expr::unchecked(source, node);
         shape::check(&expr)?;
         Ok(expr)
+    }
+
+    /// One that cannot be out of bounds, or a part of something that is checked as a whole.
+    pub(super) fn unchecked(source: impl Into<Box<str>>, node: Node) -> Self {
+        Expr { source: source.into(), node: Box::new(node) }
     }
 
     /// The text that was parsed; empty for literals, for objects and arrays, and for what a program made.
@@ -73,7 +79,7 @@ impl Expr {
 
     /// The value, if nothing needs to be looked up or worked out.
     pub fn as_literal(&self) -> Option<&Value> {
-        match &self.node {
+        match &*self.node {
             Node::Literal { value, .. } => Some(value),
             _ => None,
         }

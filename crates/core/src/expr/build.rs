@@ -4,8 +4,12 @@
 use serde_json::Value;
 
 use super::ast::{CompareOp, Expr, Function, Node, Part, Piece, Root};
+use super::bounds::MAX_TEXT;
 use super::shape::ShapeError;
 use super::span::Span;
+
+/// How many bytes one byte of a text can be in JSON.
+const LONGEST_ESCAPE: usize = "\\u0000".len();
 
 const NOWHERE: Span = Span { start: 0, end: 0 };
 
@@ -13,7 +17,11 @@ const NOWHERE: Span = Span { start: 0, end: 0 };
 impl Expr {
     /// A value as it is, never looked into for expressions.
     pub fn literal(value: impl Into<Value>) -> Result<Self, ShapeError> {
-        made(Node::Literal { span: NOWHERE, value: value.into() })
+        let value = value.into();
+        // Most are short texts, and even with all of it escaped such a one is within every bound.
+        let is_short = value.as_str().is_some_and(|text| text.len() < MAX_TEXT / LONGEST_ESCAPE - 1);
+        let node = Node::Literal { span: NOWHERE, value };
+        if is_short { Ok(Expr::unchecked("", node)) } else { made(node) }
     }
 
     /// A field of the run's input, or all of it for an empty path.
@@ -30,7 +38,7 @@ impl Expr {
     pub fn read<S: Into<String>>(root: Root, path: impl IntoIterator<Item = S>) -> Self {
         let path = path.into_iter().map(Into::into).collect();
         let node = Node::Ref { span: NOWHERE, root, path, lenient_outputs: false };
-        Expr { source: String::new(), node }
+        Expr::unchecked("", node)
     }
 
     /// An object with these fields, in this order.
@@ -92,7 +100,7 @@ fn made(node: Node) -> Result<Expr, ShapeError> {
 
 /// The tree without its source. Spans would point into a text that is no longer there.
 fn bare(expr: Expr) -> Node {
-    let mut node = expr.node;
+    let mut node = *expr.node;
     forget_spans(&mut node);
     node
 }

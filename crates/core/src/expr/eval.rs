@@ -45,7 +45,7 @@ impl<'e> Machine<'e> {
     /// A finished value and its size, for which parts are measured once, however deep they end up.
     fn whole(&mut self, expr: &'e Expr) -> Result<(Value, Size), EvalError> {
         let span = expr.node.span();
-        let (value, size) = match &expr.node {
+        let (value, size) = match &*expr.node {
             Node::Object { fields, .. } => {
                 self.visit(span)?;
                 self.object(fields, span)?

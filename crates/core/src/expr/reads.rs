@@ -20,9 +20,12 @@ pub struct Read<'a> {
 impl Expr {
     /// Every reference, in the order in which they are written, whether or not it would be evaluated.
     pub fn reads(&self) -> Vec<Read<'_>> {
+        if let Node::Literal { .. } = &*self.node {
+            return Vec::new();
+        }
         let mut reads = Vec::new();
         // Backwards, so that what is popped next is what is written next.
-        let mut todo = vec![(String::new(), &self.node)];
+        let mut todo = vec![(String::new(), &*self.node)];
         while let Some((at, node)) = todo.pop() {
             if let Node::Ref { span, root, path, lenient_outputs } = node {
                 reads.push(Read { root, path, lenient_outputs: *lenient_outputs, span: *span, at });
@@ -40,7 +43,7 @@ impl Expr {
         let mut expr = self;
         let mut rest = pointer;
         while let Some((segment, tail)) = pointer::split(rest) {
-            expr = match &expr.node {
+            expr = match &*expr.node {
                 Node::Object { fields, .. } => &fields.iter().find(|(key, _)| *key == segment)?.1,
                 Node::Array { items, .. } => items.get(segment.parse::<usize>().ok()?)?,
                 _ => return None,
@@ -65,11 +68,11 @@ fn push_children<'a>(at: &str, node: &'a Node, todo: &mut Vec<(String, &'a Node)
             Piece::Node(node) => Some(here(node)),
         })),
         Node::Object { fields, .. } => {
-            todo.extend(fields.iter().map(|(key, expr)| (pointer::append(at, key), &expr.node)));
+            todo.extend(fields.iter().map(|(key, expr)| (pointer::append(at, key), &*expr.node)));
         }
         Node::Array { items, .. } => {
             let items = items.iter().enumerate();
-            todo.extend(items.map(|(i, expr)| (pointer::append(at, &i.to_string()), &expr.node)));
+            todo.extend(items.map(|(i, expr)| (pointer::append(at, &i.to_string()), &*expr.node)));
         }
     }
 }

@@ -23,7 +23,7 @@ impl Reader<'_> {
     /// Reads all of `value`. What needs no evaluation becomes a literal, however large.
     pub fn read(&self, value: &Value) -> Result<Expr, ParseError> {
         let expr = self.read_at(value, 0)?;
-        Expr::checked(expr.source, expr.node).map_err(|error| ParseError::new(error, Span::default()))
+        Expr::checked(expr.source, *expr.node).map_err(|error| ParseError::new(error, Span::default()))
     }
 
     fn read_at(&self, value: &Value, depth: usize) -> Result<Expr, ParseError> {
@@ -77,7 +77,7 @@ fn literal(value: Value) -> Node {
 }
 
 fn into_literal(expr: Expr) -> Option<Value> {
-    match expr.node {
+    match *expr.node {
         Node::Literal { value, .. } => Some(value),
         _ => None,
     }
@@ -85,5 +85,5 @@ fn into_literal(expr: Expr) -> Option<Value> {
 
 /// Part of something that is checked once, as a whole.
 fn unchecked(node: Node) -> Expr {
-    Expr { source: String::new(), node }
+    Expr::unchecked("", node)
 }

@@ -15,7 +15,7 @@ use crate::{
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Work(Box<Work>),
-    Gate(Gate),
+    Gate(Box<Gate>),
     Wait(Wait),
     Branch(Branch),
     Parallel(Parallel),

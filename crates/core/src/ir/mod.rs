@@ -7,6 +7,7 @@
 mod check;
 mod gate;
 mod kind;
+mod labels;
 mod policy;
 mod schema;
 mod scope;
@@ -19,6 +20,7 @@ mod workflow;
 pub use check::{Check, Convergence, Stage};
 pub use gate::{Approver, Gate, GateTimeout, Wait, WaitTimeout};
 pub use kind::{Arm, Branch, Call, Each, EachErrors, Export, Kind, KindName, Lane, Loop, LoopTest, Parallel};
+pub use labels::Labels;
 pub use policy::{
     ApprovalHold, Backoff, Budget, BudgetMode, Effect, Effects, ErrorClass, Growth, HoldReason,
     OnInterrupted, Per, Retry, StepPolicy, Then, Verdict,

@@ -1,11 +1,8 @@
 //! A step: what it waits for, what it is given, what it does and what its end means.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::{Kind, Retry, Schema, StepPolicy, Target, Work, is_default};
+use super::{Kind, Labels, Retry, Schema, StepPolicy, Target, Work, is_default};
 use crate::{expr::Expr, ids::StepId, time::Millis};
 
 /// One node of a scope.
@@ -36,8 +33,8 @@ pub struct Step {
     pub policy: StepPolicy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<Box<Undo>>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, Value>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub labels: Labels,
 }
 
 impl Step {
@@ -55,7 +52,7 @@ impl Step {
             kind,
             policy: StepPolicy::default(),
             undo: None,
-            labels: BTreeMap::new(),
+            labels: Labels::default(),
         }
     }
 }

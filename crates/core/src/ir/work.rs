@@ -19,7 +19,7 @@ pub struct Work {
     pub check: Option<Box<Check>>,
     /// Condenses the outputs for the steps that follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub summary: Option<Summary>,
+    pub summary: Option<Box<Summary>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takes: Vec<ArtifactIn>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

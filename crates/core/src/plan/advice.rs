@@ -41,9 +41,12 @@ fn check_undo(survey: &Survey<'_>, entry: &WorkflowEntry, problems: &mut Problem
     };
     let undoes =
         policy.on_timeout || policy.on_cancel || steps().any(|(.., step)| may_undo(&step.policy.effects));
+    if !undoes {
+        return;
+    }
     let mut missing: Vec<(ScopeIx, u32, &Step)> =
         steps().filter(|(.., step)| matches!(step.kind, Kind::Work(_)) && step.undo.is_none()).collect();
-    if !undoes || missing.is_empty() {
+    if missing.is_empty() {
         return;
     }
     missing.sort_unstable_by_key(|(scope, i, _)| (*scope, *i));

@@ -14,8 +14,17 @@ use crate::ir::{Schema, SchemaError};
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
     // Many steps often declare the same.
     let mut fine: BTreeSet<String> = BTreeSet::new();
+    let mut plain: Option<*const Value> = None;
     let mut compile = |schema: &Schema, at: &dyn Fn() -> At| {
-        let Some(document) = schema.document().filter(|_| !schema.is_plain()) else { return };
+        let Some(document) = schema.document() else { return };
+        // Very often the very same, which steps share.
+        if plain == Some(std::ptr::from_ref(document)) {
+            return;
+        }
+        if schema.is_plain() {
+            plain = Some(document);
+            return;
+        }
         let text = document.to_string();
         if fine.contains(&text) {
             return;

@@ -107,8 +107,15 @@ impl Counts<'_> {
             return count.clone();
         }
         let entry = self.definition.scope(scope);
-        let steps: Vec<Starts> = (0..entry.len()).map(|i| self.step(entry, i)).collect();
-        let count = together(entry, steps);
+        let count = match entry.scope.shape {
+            Shape::Graph => (0..entry.len()).fold(Starts::default(), |mut sum, i| {
+                sum.add(self.step(entry, i));
+                sum
+            }),
+            Shape::Routed { cycles, .. } => {
+                on_one_way(entry, cycles, (0..entry.len()).map(|i| self.step(entry, i)).collect())
+            }
+        };
         self.done.insert(scope, count.clone());
         count
     }
@@ -157,19 +164,16 @@ impl Counts<'_> {
 }
 
 /// All steps of a graph run; of a routed scope, those on one way.
-fn together(entry: &ScopeEntry, steps: Vec<Starts>) -> Starts {
+fn on_one_way(entry: &ScopeEntry, cycles: bool, steps: Vec<Starts>) -> Starts {
     let weights: Vec<u64> = steps.iter().map(|count| count.most).collect();
     let mut total = Starts::default();
-    total.most = match &entry.scope.shape {
-        Shape::Graph => weights.iter().fold(0, |sum, starts| sum.saturating_add(*starts)),
-        Shape::Routed { cycles: false, .. } => acyclic(entry).longest(&weights).1,
-        Shape::Routed { cycles: true, .. } => match entry.scope.max_steps {
-            Some(most) => weights.iter().max().map_or(0, |worst| worst.saturating_mul(u64::from(most))),
-            None => {
-                total.endless = true;
-                0
-            }
-        },
+    total.most = match (cycles, entry.scope.max_steps) {
+        (false, _) => acyclic(entry).longest(&weights).1,
+        (true, Some(most)) => weights.iter().max().map_or(0, |worst| worst.saturating_mul(u64::from(most))),
+        (true, None) => {
+            total.endless = true;
+            0
+        }
     };
     steps.into_iter().for_each(|count| total.add_items(count));
     total

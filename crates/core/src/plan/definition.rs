@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Hash;
+use super::{Hash, flat::Flat, names::Names};
 use crate::{
     ids::{SignalName, StepId},
     ir::{Kind, Scope, Shape, Step, Target, Workflow},
@@ -59,7 +59,7 @@ pub struct WorkflowEntry {
     pub workflow: Arc<Workflow>,
     pub root: ScopeIx,
     /// Where each step is, nested ones included.
-    pub names: BTreeMap<StepId, (ScopeIx, u32)>,
+    pub names: Names<(ScopeIx, u32)>,
 }
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub struct ScopeEntry {
     pub workflow: u32,
     /// The step that holds it and which of that step's scopes it is; none for a workflow's root.
     pub parent: Option<(ScopeIx, u32, u32)>,
-    pub by_id: BTreeMap<StepId, u32>,
+    pub by_id: Names<u32>,
     /// In a graph: how many steps each one waits for.
     pub unmet: Vec<u32>,
     dependents: Flat,
@@ -78,29 +78,6 @@ pub struct ScopeEntry {
     pub start: u32,
     /// The scopes inside each step, in order. A call's is the called root.
     pub inner: Vec<Vec<ScopeIx>>,
-}
-
-/// Lists of numbers, one for each step, in one array.
-#[derive(Debug, Default)]
-struct Flat {
-    ends: Vec<u32>,
-    items: Vec<u32>,
-}
-
-impl Flat {
-    fn of(lists: Vec<Vec<u32>>) -> Flat {
-        let mut flat = Flat::default();
-        for list in lists {
-            flat.items.extend(list);
-            flat.ends.push(u32::try_from(flat.items.len()).expect("edges are limited"));
-        }
-        flat
-    }
-
-    fn get(&self, i: u32) -> &[u32] {
-        let start = if i == 0 { 0 } else { self.ends[i as usize - 1] };
-        &self.items[start as usize..self.ends[i as usize] as usize]
-    }
 }
 
 /// How to get from a scope instance to the step that a name means.
@@ -138,7 +115,7 @@ impl ScopeEntry {
 
     /// The steps that wait for this one.
     pub fn dependents(&self, i: u32) -> &[u32] {
-        self.dependents.get(i)
+        self.dependents.get(i as usize)
     }
 
     /// A target by number. Targets were checked when the plan was made.
@@ -223,7 +200,7 @@ impl Definition {
     fn add_workflow(&mut self, name: Option<String>, workflow: &Arc<Workflow>) {
         let number = u32::try_from(self.workflows.len()).expect("calls are limited");
         let root = self.add_scope(&Arc::new(workflow.scope.clone()), number, None);
-        // Names of one scope are in order already, and making a map of them takes little.
+        // Names of one scope are in order already, and putting them in order takes little.
         let names = (root.0..)
             .map(ScopeIx)
             .zip(&self.scopes[root.0 as usize..])
@@ -256,30 +233,31 @@ impl Definition {
 
 impl ScopeEntry {
     fn of(scope: Arc<Scope>, workflow: u32, parent: Option<(ScopeIx, u32, u32)>) -> ScopeEntry {
-        let by_id: BTreeMap<StepId, u32> = scope.steps.iter().map(|step| step.id.clone()).zip(0..).collect();
-        let mut unmet = vec![0; scope.steps.len()];
-        let mut dependents = vec![Vec::new(); scope.steps.len()];
-        for (i, step) in (0u32..).zip(&scope.steps) {
-            let mut after: Vec<u32> = step.after.iter().filter_map(|id| by_id.get(id).copied()).collect();
+        let by_id: Names<u32> = scope.steps.iter().map(|step| step.id.clone()).zip(0..).collect();
+        let mut after = Vec::new();
+        let mut waits = Flat::with_capacity(scope.steps.len());
+        for step in &scope.steps {
+            after.clear();
+            after.extend(step.after.iter().filter_map(|id| by_id.get(id).copied()));
             after.sort_unstable();
             after.dedup();
-            unmet[i as usize] = u32::try_from(after.len()).expect("edges are limited");
-            after.into_iter().for_each(|d| dependents[d as usize].push(i));
+            waits.push(after.iter().copied());
         }
+        let unmet = waits.iter().map(|list| u32::try_from(list.len()).expect("edges are limited")).collect();
         let start = match &scope.shape {
             Shape::Routed { start: Some(start), .. } => by_id.get(start).copied().unwrap_or(0),
             _ => 0,
         };
         let next = next_steps(&scope, &by_id);
         let inner = vec![Vec::new(); scope.steps.len()];
-        let dependents = Flat::of(dependents);
+        let dependents = waits.turned();
         ScopeEntry { scope, workflow, parent, by_id, unmet, dependents, next, start, inner }
     }
 }
 
 /// Where each step goes when nothing else decides: to its `next`, or else to the following step that is not the
 /// target of an arm, a decision or a timeout.
-fn next_steps(scope: &Scope, by_id: &BTreeMap<StepId, u32>) -> Vec<Next> {
+fn next_steps(scope: &Scope, by_id: &Names<u32>) -> Vec<Next> {
     let targeted: BTreeSet<u32> = scope
         .steps
         .iter()

@@ -3,17 +3,19 @@
 //! Knows no steps. Nothing here recurses, so that a chain as long as the limit on steps cannot reach the end of
 //! the stack, and everything is linear but the closure, which is a bit for each pair.
 
+use super::flat::Flat;
+
 /// Edges from each node, by number.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Graph {
-    to: Vec<Vec<u32>>,
+    to: Flat,
 }
 
 /// Sets of nodes that can reach each other, with every edge between them going from a higher number to a lower.
 #[derive(Debug)]
 pub(super) struct Components {
     of: Vec<u32>,
-    members: Vec<Vec<u32>>,
+    members: Flat,
 }
 
 /// For each node, which nodes come before it on some way.
@@ -37,8 +39,8 @@ struct Search {
 const UNSEEN: u32 = u32::MAX;
 
 impl Graph {
-    pub fn new(to: Vec<Vec<u32>>) -> Graph {
-        Graph { to }
+    pub fn new(to: impl IntoIterator<Item: IntoIterator<Item = u32>>) -> Graph {
+        Graph { to: to.into_iter().collect() }
     }
 
     pub fn len(&self) -> usize {
@@ -50,13 +52,13 @@ impl Graph {
     }
 
     pub fn to(&self, node: u32) -> &[u32] {
-        &self.to[node as usize]
+        self.to.get(node as usize)
     }
 
     /// Tarjan's algorithm, with the stack of calls as a list.
     pub fn components(&self) -> Components {
         let n = self.len();
-        let found = Components { of: vec![UNSEEN; n], members: Vec::new() };
+        let found = Components { of: vec![UNSEEN; n], members: Flat::with_capacity(n) };
         let mut search = Search {
             index: vec![UNSEEN; n],
             low: vec![0; n],
@@ -128,15 +130,14 @@ impl Graph {
             }
         }
         let later = |node: u32, to: &u32| level[*to as usize] > level[node as usize];
-        let to =
-            self.nodes().map(|node| self.to(node).iter().copied().filter(|to| later(node, to)).collect());
-        Graph::new(to.collect())
+        let later = &later;
+        Graph::new(self.nodes().map(|node| self.to(node).iter().copied().filter(move |to| later(node, to))))
     }
 
     /// The nodes of an acyclic graph, each after those that lead to it.
     pub fn order(&self) -> Vec<u32> {
         let mut unmet = vec![0u32; self.len()];
-        self.to.iter().flatten().for_each(|to| unmet[*to as usize] += 1);
+        self.to.items().iter().for_each(|to| unmet[*to as usize] += 1);
         let mut order: Vec<u32> = self.nodes().filter(|node| unmet[*node as usize] == 0).collect();
         let mut next = 0;
         while let Some(&node) = order.get(next) {
@@ -198,7 +199,7 @@ impl Graph {
         let mut closure = Closure { component: components.of.clone(), words, bits: vec![0; count * words] };
         // Edges go from higher components to lower, so each is complete before what follows it is looked at.
         for component in (0..count).rev() {
-            let members = &components.members[component];
+            let members = components.members.get(component);
             if components.is_cyclic(self, component) {
                 closure.set(component, component);
             }
@@ -232,7 +233,7 @@ impl Components {
     }
 
     fn is_cyclic(&self, graph: &Graph, component: usize) -> bool {
-        match self.members[component].as_slice() {
+        match self.members.get(component) {
             [only] => graph.to(*only).contains(only),
             _ => true,
         }
@@ -242,7 +243,7 @@ impl Components {
     pub fn cyclic(&self, graph: &Graph) -> Vec<u32> {
         let cyclic = (0..self.members.len()).filter(|component| self.is_cyclic(graph, *component));
         let mut firsts: Vec<u32> =
-            cyclic.filter_map(|component| self.members[component].iter().min().copied()).collect();
+            cyclic.filter_map(|component| self.members.get(component).iter().min().copied()).collect();
         firsts.sort_unstable();
         firsts
     }
@@ -306,12 +307,11 @@ impl Search {
         let number = u32::try_from(self.found.members.len()).expect("steps are limited");
         let start =
             self.open.iter().rposition(|open| *open == node).expect("an entered node is open until left");
-        let members = self.open.split_off(start);
-        for member in &members {
+        for member in &self.open[start..] {
             self.is_open[*member as usize] = false;
             self.found.of[*member as usize] = number;
         }
-        self.found.members.push(members);
+        self.found.members.push(self.open.drain(start..));
     }
 }
 
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     fn graph(edges: &[&[u32]]) -> Graph {
-        Graph::new(edges.iter().map(|to| to.to_vec()).collect())
+        Graph::new(edges.iter().map(|to| to.iter().copied()))
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn a_long_chain_does_not_touch_the_stack() {
         let n = 100_000u32;
-        let chain = Graph::new((0..n).map(|i| if i + 1 < n { vec![i + 1] } else { vec![] }).collect());
+        let chain = Graph::new((0..n).map(|i| (i + 1 < n).then_some(i + 1)));
         assert_eq!(chain.components().members.len(), n as usize);
         assert_eq!(chain.levels().len(), n as usize);
         assert_eq!(chain.longest(&vec![1; n as usize]).1, u64::from(n));

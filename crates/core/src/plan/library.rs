@@ -174,8 +174,8 @@ impl Search<'_> {
     }
 
     fn check_calls(&mut self) -> Option<()> {
-        let calls = self.found.iter().map(|found| found.calls.iter().map(|call| call.1).collect());
-        let graph = Graph::new(calls.collect());
+        let calls = self.found.iter().map(|found| found.calls.iter().map(|call| call.1));
+        let graph = Graph::new(calls);
         let components = graph.components();
         if let Some(&first) = components.cyclic(&graph).first() {
             let cycle = graph.cycle_through(first, &components);

@@ -105,10 +105,12 @@ impl Numbers<'_> {
     }
 
     fn retry(&mut self, field: &str, retry: &Retry) {
-        if let Some(most) = retry.attempts.values().max().filter(|most| **most > limits::ATTEMPTS_WARN) {
-            self.attempts(&format!("{field}.attempts"), *most);
+        let bounds = |(least, most): (u32, u32), attempts: &u32| (least.min(*attempts), most.max(*attempts));
+        let (least, most) = retry.attempts.values().fold((1, 1), bounds);
+        if most > limits::ATTEMPTS_WARN {
+            self.attempts(&format!("{field}.attempts"), most);
         }
-        if retry.attempts.values().any(|attempts| *attempts == 0) {
+        if least == 0 {
             self.attempts(&format!("{field}.attempts"), 0);
         }
     }

@@ -145,7 +145,8 @@ impl StepCheck<'_> {
 fn routing_fields(kind: &Kind) -> Vec<&'static str> {
     match kind {
         Kind::Branch(_) => vec!["kind"],
-        Kind::Gate(Gate { on_approve, on_reject, on_timeout, .. }) => {
+        Kind::Gate(gate) => {
+            let Gate { on_approve, on_reject, on_timeout, .. } = &**gate;
             let late = matches!(on_timeout, GateTimeout::Go(_));
             let fields = [
                 (on_approve.is_some(), "on_approve"),

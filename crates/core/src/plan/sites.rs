@@ -1,5 +1,7 @@
 //! Every expression of a definition: where it is, and how much it can see from there.
 
+use std::{borrow::Cow, fmt};
+
 use super::{
     definition::{ScopeEntry, ScopeIx, WorkflowEntry},
     survey::{Reach, Spot, Survey},
@@ -13,7 +15,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Site<'a> {
     pub spot: Spot,
-    pub field: String,
+    pub field: Field<'a>,
     pub expr: &'a Expr,
     /// What its value must look like.
     pub wants: Option<&'a Schema>,
@@ -21,9 +23,35 @@ pub(super) struct Site<'a> {
     pub required: bool,
 }
 
+/// The field that holds an expression. Written out only where something is said about it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Field<'a> {
+    /// Whether it is one of what takes the step back.
+    pub undo: bool,
+    group: &'static str,
+    name: Cow<'a, str>,
+}
+
+impl Field<'_> {
+    pub fn is(&self, name: &str) -> bool {
+        !self.undo && self.group.is_empty() && self.name == name
+    }
+}
+
+impl fmt::Display for Field<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let undo = if self.undo { UNDO } else { "" };
+        write!(f, "{undo}{}{}", self.group, self.name)
+    }
+}
+
+/// How fields begin that are about taking a step back.
+pub(super) const UNDO: &str = "undo.";
+
 /// Shows all of them, in the order of the steps.
 pub(super) fn each<'a>(survey: &Survey<'a>, show: &mut dyn FnMut(Site<'a>)) {
-    let mut sites = Sites { show, spot: Spot { scope: ScopeIx(0), step: None, reach: Reach::Start } };
+    let spot = Spot { scope: ScopeIx(0), step: None, reach: Reach::Start };
+    let mut sites = Sites { show, spot, undo: false };
     for entry in &survey.definition.workflows {
         sites.workflow(entry);
     }
@@ -37,23 +65,33 @@ pub(super) fn sites_of(scope: ScopeIx, i: u32, step: &Step) -> Vec<Site<'_>> {
     let mut found = Vec::new();
     let mut show = |site| found.push(site);
     let spot = Spot { scope, step: Some(i), reach: Reach::Before };
-    Sites { show: &mut show, spot }.step(step);
+    Sites { show: &mut show, spot, undo: false }.step(step);
     found
 }
 
 struct Sites<'a, 's> {
     show: &'s mut dyn FnMut(Site<'a>),
     spot: Spot,
+    undo: bool,
 }
 
 impl<'a> Sites<'a, '_> {
-    fn add(&mut self, field: String, expr: &'a Expr) {
+    fn field(&self, group: &'static str, name: impl Into<Cow<'a, str>>) -> Field<'a> {
+        Field { undo: self.undo, group, name: name.into() }
+    }
+
+    fn add(&mut self, name: impl Into<Cow<'a, str>>, expr: &'a Expr) {
+        self.add_to("", name, expr);
+    }
+
+    fn add_to(&mut self, group: &'static str, name: impl Into<Cow<'a, str>>, expr: &'a Expr) {
+        let field = self.field(group, name);
         (self.show)(Site { spot: self.spot, field, expr, wants: None, required: false });
     }
 
-    fn with_reach(&mut self, reach: Reach, field: &str, expr: &'a Expr) {
-        let spot = Spot { reach, ..self.spot };
-        (self.show)(Site { spot, field: field.to_owned(), expr, wants: None, required: false });
+    fn with_reach(&mut self, reach: Reach, name: &'static str, expr: &'a Expr) {
+        let (spot, field) = (Spot { reach, ..self.spot }, self.field("", name));
+        (self.show)(Site { spot, field, expr, wants: None, required: false });
     }
 
     fn workflow(&mut self, entry: &'a WorkflowEntry) {
@@ -96,24 +134,25 @@ impl<'a> Sites<'a, '_> {
         }
         self.spot = Spot { scope, step: None, reach: Reach::End };
         if let Some(result) = &entry.scope.result {
-            self.add("result".to_owned(), result);
+            self.add("result", result);
         }
     }
 
     fn step(&mut self, step: &'a Step) {
-        step.when.iter().for_each(|when| self.add("when".to_owned(), when));
-        self.bindings("", &step.inputs);
+        step.when.iter().for_each(|when| self.add("when", when));
+        self.bindings(&step.inputs);
         self.kind(&step.kind);
         if let Some(undo) = &step.undo {
-            self.spot.reach = Reach::Own;
-            self.bindings("undo.", &undo.inputs);
-            self.work("undo.", &undo.work);
+            (self.spot.reach, self.undo) = (Reach::Own, true);
+            self.bindings(&undo.inputs);
+            self.work(&undo.work);
+            self.undo = false;
         }
     }
 
-    fn bindings(&mut self, prefix: &str, bindings: &'a [Binding]) {
+    fn bindings(&mut self, bindings: &'a [Binding]) {
         for binding in bindings {
-            let field = format!("{prefix}inputs.{}", binding.name);
+            let field = self.field("inputs.", binding.name.as_str());
             let (wants, required) = (Some(&binding.schema), binding.required);
             (self.show)(Site { spot: self.spot, field, expr: &binding.value, wants, required });
         }
@@ -121,9 +160,9 @@ impl<'a> Sites<'a, '_> {
 
     fn kind(&mut self, kind: &'a Kind) {
         match kind {
-            Kind::Work(work) => self.work("", work),
+            Kind::Work(work) => self.work(work),
             Kind::Gate(gate) => {
-                self.add("message".to_owned(), &gate.message);
+                self.add("message", &gate.message);
                 gate.shows.iter().enumerate().for_each(|(i, show)| self.add(format!("shows[{i}]"), show));
             }
             Kind::Branch(branch) => {
@@ -131,29 +170,34 @@ impl<'a> Sites<'a, '_> {
                     self.add(format!("arms[{i}].when"), &arm.when);
                 }
             }
-            Kind::Each(each) => self.add("over".to_owned(), &each.over),
+            Kind::Each(each) => self.add("over", &each.over),
             Kind::Loop(repeat) => self.with_reach(Reach::Inside, "while", &repeat.condition),
             Kind::Wait(_) | Kind::Parallel(_) | Kind::Call(_) => {}
         }
     }
 
-    fn work(&mut self, prefix: &str, work: &'a Work) {
-        self.worker(prefix, &work.worker);
+    fn work(&mut self, work: &'a Work) {
+        self.worker("", &work.worker);
         if let Some(check) = &work.check {
-            self.worker(&format!("{prefix}check."), &check.worker);
+            self.worker("check.", &check.worker);
         }
         if let Some(summary) = &work.summary {
-            self.worker(&format!("{prefix}summary."), &summary.worker);
+            self.worker("summary.", &summary.worker);
         }
     }
 
-    fn worker(&mut self, prefix: &str, worker: &'a Worker) {
-        let arguments = matches!(worker, Worker::Command { .. });
+    fn worker(&mut self, group: &'static str, worker: &'a Worker) {
         // Of plain text there is nothing to say.
-        let written = worker.expressions().into_iter().enumerate();
-        for (i, expr) in written.filter(|(_, expr)| expr.as_literal().is_none()) {
-            let field = if arguments { format!("arguments[{i}]") } else { "instructions".to_owned() };
-            self.add(format!("{prefix}{field}"), expr);
+        let is_written = |expr: &&'a Expr| expr.as_literal().is_none();
+        match worker {
+            Worker::Agent { instructions, .. } => {
+                instructions.iter().filter(is_written).for_each(|e| self.add_to(group, "instructions", e));
+            }
+            Worker::Command { arguments, .. } => {
+                let written = arguments.iter().enumerate().filter(|(_, expr)| is_written(expr));
+                written.for_each(|(i, expr)| self.add_to(group, format!("arguments[{i}]"), expr));
+            }
+            Worker::Tool { .. } | Worker::Action { .. } | Worker::Script { .. } => {}
         }
     }
 }

@@ -43,11 +43,13 @@ impl Flow {
 
 /// An edge from each step to those that can come right after it.
 pub(super) fn flow_graph(entry: &ScopeEntry) -> Graph {
-    let to = (0..entry.len()).map(|i| match entry.scope.shape {
-        Shape::Graph => entry.dependents(i).iter().copied().filter(|to| *to != i).collect(),
-        Shape::Routed { .. } => routes(entry, i),
-    });
-    Graph::new(to.collect())
+    let steps = 0..entry.len();
+    match entry.scope.shape {
+        Shape::Graph => {
+            Graph::new(steps.map(|i| entry.dependents(i).iter().copied().filter(move |to| *to != i)))
+        }
+        Shape::Routed { .. } => Graph::new(steps.map(|i| routes(entry, i))),
+    }
 }
 
 fn routes(entry: &ScopeEntry, i: u32) -> Vec<u32> {

@@ -48,7 +48,7 @@ pub(super) fn check(
         problems.push(Problem::new(ProblemCode::TypeClash, at, issue.message));
     }
     let wanted = site.wants.filter(|wants| !wants.is_empty()).map(|wants| types.of(wants)).or_else(|| {
-        let over = site.field == "over" && matches!(kind(survey, site), Some(Kind::Each(_)));
+        let over = site.field.is("over") && matches!(kind(survey, site), Some(Kind::Each(_)));
         over.then(|| Ty::Array(Box::new(Ty::Any)))
     });
     if let Some(wanted) = wanted

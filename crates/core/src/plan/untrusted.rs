@@ -12,7 +12,7 @@ use super::{
     definition::ScopeIx,
     problem::{At, Problem, ProblemCode, Problems},
     references,
-    sites::{Site, sites_of},
+    sites::{Site, UNDO, sites_of},
     survey::{Reach, Spot, Survey},
     types,
 };
@@ -24,9 +24,6 @@ use crate::{
 
 /// As many places as are worth pointing at for one step.
 const SHOWN: usize = 5;
-
-/// How fields begin that are about taking a step back.
-const UNDO: &str = "undo.";
 
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
     let mut holders = survey.steps().flat_map(|(scope, i, step)| holders(scope, i, step)).peekable();
@@ -272,7 +269,7 @@ impl<'a> Origins<'a> {
 
 /// Whether an expression is about what this work is given, and not about whether it is done.
 fn is_given(site: &Site<'_>, holder: &Holder<'_>) -> bool {
-    site.field != "when" && site.field.starts_with(UNDO) == (holder.prefix == UNDO)
+    !site.field.is("when") && site.field.undo == (holder.prefix == UNDO)
 }
 
 /// Whether what a path leads to is declared to be something that no words can be put into.

@@ -95,7 +95,7 @@ pub fn the_gate() -> Gate {
 }
 
 pub fn gate(name: &str, change: impl FnOnce(&mut Gate)) -> Step {
-    Step::new(id(name), Kind::Gate(the_gate().with(change)))
+    Step::new(id(name), Kind::Gate(Box::new(the_gate().with(change))))
 }
 
 pub fn wait(name: &str, signals: &[&str]) -> Step {

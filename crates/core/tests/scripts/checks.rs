@@ -250,7 +250,7 @@ fn a_summary_that_fails_is_left_out() {
     let summed = |name: &str| {
         work(name).with(|step| {
             let worker = Worker::Tool { tool: "sum".into(), pinned: None };
-            the_work(step).summary = Some(Summary { worker, timeout: None });
+            the_work(step).summary = Some(Box::new(Summary { worker, timeout: None }));
         })
     };
     script!(graph(vec![summed("a"), summed("b")]))

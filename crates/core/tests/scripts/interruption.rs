@@ -95,7 +95,7 @@ fn recovering_twice_interrupts_once() {
 fn an_interrupted_summary_is_made_again() {
     let a = work("a").with(|a| {
         let worker = Worker::Tool { tool: "sum".into(), pinned: None };
-        the_work(a).summary = Some(Summary { worker, timeout: None });
+        the_work(a).summary = Some(Box::new(Summary { worker, timeout: None }));
     });
     script!(graph(vec![a])).start().ok("a").recover().gives("a", serde_json::json!("short")).done();
 }

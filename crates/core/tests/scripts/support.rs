@@ -147,7 +147,7 @@ pub fn gate(name: &str, change: impl FnOnce(&mut Gate)) -> Step {
         on_approve: None,
         on_reject: None,
     };
-    Step::new(id(name), Kind::Gate(gate.with(change)))
+    Step::new(id(name), Kind::Gate(Box::new(gate.with(change))))
 }
 
 /// A gate with a minute and something to do after it.

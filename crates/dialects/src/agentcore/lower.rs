@@ -102,7 +102,7 @@ impl Steps<'_, '_> {
         step.description = source.description.map(str::to_owned);
         step.after = source.depends_on.iter().map(|name| name.value.clone()).collect();
         step.policy = self.policy(source, &step.kind);
-        source.skein.clone().over(self.skein).apply(&mut step);
+        source.skein.apply(self.skein, &mut step);
         step
     }
 

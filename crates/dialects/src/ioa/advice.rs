@@ -95,7 +95,7 @@ impl Advice<'_> {
 
     /// `Gate:` would be done by an agent, without asking anyone.
     fn check_nearly_gate(&mut self, step: &Step<'_>) {
-        let (Some(action), None) = (&step.action, step.skein.gate) else { return };
+        let (Some(action), None) = (&step.action, step.skein.gate()) else { return };
         let word = GATE.trim_end_matches(':');
         let begins = action.value.trim_start();
         let rest = begins.get(word.len()..).unwrap_or_default();

@@ -38,7 +38,7 @@ pub(super) fn gate_text<'a>(step: &syntax::Step<'a>) -> Option<&'a str> {
     let action = step.action.as_ref()?.value.trim_start();
     match action.strip_prefix(defaults::GATE) {
         Some(text) => Some(text.trim()),
-        None => (step.skein.gate == Some(true)).then_some(action),
+        None => (step.skein.gate() == Some(true)).then_some(action),
     }
 }
 
@@ -47,7 +47,7 @@ impl Steps<'_, '_> {
         self.lowering.step_item(&source.id.value, source.node, "name");
         let gate = gate_text(source);
         let kind = match gate {
-            Some(text) => Kind::Gate(self.gate(source, text)?),
+            Some(text) => Kind::Gate(Box::new(self.gate(source, text)?)),
             None => Kind::Work(Box::new(work(source.agent.as_ref(), source.action.as_ref()))),
         };
         let mut step = Step::new(source.id.value.clone(), kind);
@@ -57,7 +57,7 @@ impl Steps<'_, '_> {
             step.outputs = source.output.map(|given| Schema::new(given.node.json())).unwrap_or_default();
         }
         step.policy = self.policy(source, &step.kind);
-        source.skein.clone().over(self.skein).apply(&mut step);
+        source.skein.apply(self.skein, &mut step);
         step.undo = self.undo.get(&source.id.value).map(|entry| Box::new(undo(source, entry, &step)));
         Some(step)
     }
@@ -69,7 +69,7 @@ impl Steps<'_, '_> {
             let diagnostic = Diagnostic::new(Code::NoValue, action.source(), action.mark(), message);
             self.lowering.push(diagnostic.hint(format!("write it after `{}`", defaults::GATE)));
         }
-        if source.skein.gate == Some(false) {
+        if source.skein.gate() == Some(false) {
             let message = format!("an action that begins with `{}` is a gate", defaults::GATE);
             let diagnostic = Diagnostic::new(Code::FieldsClash, action.source(), action.mark(), message);
             let said = source.node.at("/x-skein/gate").mark();

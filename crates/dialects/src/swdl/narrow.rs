@@ -30,7 +30,7 @@ pub(super) fn check(before: &Workflow<'_>, after: &Workflow<'_>, sink: &mut Sink
         if let (Does::Gate(gate), Does::Gate(old)) = (&stage.does, &was.does) {
             narrow.gate(gate, old, was);
         }
-        let (own, old) = (stage.skein.clone().over(&after.skein), was.skein.clone().over(&before.skein));
+        let (own, old) = (stage.skein.over(&after.skein), was.skein.over(&before.skein));
         for name in own.widened(&old) {
             let message = format!("an override cannot loosen `{name}` of `{}`", stage.id);
             narrow.refuse(&format!("/x-skein/{name}"), message, "it can only be made stricter");

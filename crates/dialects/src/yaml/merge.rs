@@ -3,14 +3,24 @@
 
 use std::collections::BTreeMap;
 
-use super::node::{Data, Entry, Tree};
+use super::node::{Data, Entry, Lengths, Run, Text, Tree};
 
 impl Tree {
     /// Takes in the nodes of another tree. Gives the number of its root in this one.
     pub fn adopt(&mut self, other: Tree) -> u32 {
         let (own, base) = (self.source().clone(), self.next());
+        let number = |len: usize| u32::try_from(len).expect("sources are limited");
+        let runs = (number(self.items.len()), number(self.entries.len()));
+        let texts = number(self.texts.len());
         self.sources.extend(other.sources.into_iter().map(|(first, source)| (first + base, source)));
-        self.nodes.extend(other.nodes.into_iter().map(|(span, data)| (span, moved(data, base))));
+        self.nodes.extend(other.nodes.into_iter().map(|(span, data)| (span, moved(data, runs, texts))));
+        self.items.extend(other.items.into_iter().map(|item| item + base));
+        self.entries.extend(other.entries.into_iter().map(|entry| Entry {
+            key: entry.key.moved(texts),
+            value: entry.value + base,
+            ..entry
+        }));
+        self.texts.extend(other.texts);
         // Whatever is made from here on stands for something of the document.
         self.sources.push((self.next(), own));
         other.root + base
@@ -29,12 +39,12 @@ impl Tree {
         over: u32,
         special: &dyn Fn(&mut Tree, &str, u32, u32) -> Option<u32>,
     ) -> u32 {
-        let (Data::Map(below), Data::Map(above)) =
-            (&self.nodes[base as usize].1, &self.nodes[over as usize].1)
+        let (Data::Map(below, _), Data::Map(above, _)) =
+            (self.nodes[base as usize].1, self.nodes[over as usize].1)
         else {
             return over;
         };
-        let (mut entries, above) = (below.clone(), above.clone());
+        let (mut entries, above) = (self.entries(below).to_vec(), self.entries(above).to_vec());
         let mut places: BTreeMap<String, usize> = BTreeMap::new();
         for (place, entry) in entries.iter().enumerate() {
             places.entry(self.key(entry)).or_insert(place);
@@ -54,12 +64,16 @@ impl Tree {
                 entries[place].value = value;
             }
         }
-        self.add(base, Data::Map(entries))
+        let (start, lengths) = (self.entries.len(), Lengths::of(&entries, &self.texts));
+        self.entries.extend(entries);
+        self.add(base, Data::Map(Run::since(start, &self.entries), lengths))
     }
 
     /// A list with other items in it.
     pub fn with_items(&mut self, list: u32, items: Vec<u32>) -> u32 {
-        self.add(list, Data::List(items))
+        let start = self.items.len();
+        self.items.extend(items);
+        self.add(list, Data::List(Run::since(start, &self.items)))
     }
 
     /// Makes a node the document. Gives the number of the one before.
@@ -68,7 +82,7 @@ impl Tree {
     }
 
     fn key(&self, entry: &Entry) -> String {
-        entry.key.of(self.node(entry.value).source()).to_owned()
+        self.text(entry.key, self.node(entry.value).source()).to_owned()
     }
 
     fn next(&self) -> u32 {
@@ -82,12 +96,20 @@ impl Tree {
     }
 }
 
-fn moved(data: Data, by: u32) -> Data {
+/// The same data behind so many items and entries, and so many texts.
+fn moved(data: Data, (items, entries): (u32, u32), texts: u32) -> Data {
     match data {
-        Data::Scalar { text, plain } => Data::Scalar { text, plain },
-        Data::List(items) => Data::List(items.into_iter().map(|item| item + by).collect()),
-        Data::Map(entries) => {
-            Data::Map(entries.into_iter().map(|entry| Entry { value: entry.value + by, ..entry }).collect())
+        Data::Scalar { text, plain } => Data::Scalar { text: text.moved(texts), plain },
+        Data::List(run) => Data::List(run.moved(items)),
+        Data::Map(run, lengths) => Data::Map(run.moved(entries), lengths),
+    }
+}
+
+impl Text {
+    fn moved(self, by: u32) -> Text {
+        match self {
+            Text::Verbatim(span) => Text::Verbatim(span),
+            Text::Own(number) => Text::Own(number + by),
         }
     }
 }

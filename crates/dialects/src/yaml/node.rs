@@ -1,6 +1,6 @@
 //! The tree and its nodes: what can be asked of each place. Refuses to report anything.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use serde_json::{Map, Number, Value};
 use skein_core::expr::Span;
@@ -16,6 +16,11 @@ pub struct Tree {
     /// document has one, and more once other trees have been merged into it.
     pub(super) sources: Vec<(u32, Arc<Source>)>,
     pub(super) nodes: Vec<(Span, Data)>,
+    /// What all lists and mappings hold, each a run of these.
+    pub(super) items: Vec<u32>,
+    pub(super) entries: Vec<Entry>,
+    /// Texts that are not a part of their source.
+    pub(super) texts: Vec<Box<str>>,
     pub(super) root: u32,
 }
 
@@ -33,22 +38,81 @@ impl Tree {
     pub fn node(&self, number: u32) -> Node<'_> {
         Node { tree: self, number }
     }
+
+    pub(super) fn entries(&self, run: Run) -> &[Entry] {
+        &self.entries[run.range()]
+    }
+
+    pub(super) fn text<'a>(&'a self, text: Text, source: &'a Source) -> &'a str {
+        match text {
+            Text::Verbatim(span) => source.slice(span),
+            Text::Own(number) => &self.texts[number as usize],
+        }
+    }
 }
 
 /// What a node holds.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Data {
     Scalar {
         text: Text,
         /// Without quotes, so that it may mean a number.
         plain: bool,
     },
-    List(Vec<u32>),
-    Map(Vec<Entry>),
+    List(Run),
+    Map(Run, Lengths),
+}
+
+/// Neighbours in one of the arrays of a tree.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Run {
+    start: u32,
+    len: u32,
+}
+
+impl Run {
+    /// Those from a place to the end.
+    pub fn since<T>(start: usize, all: &[T]) -> Run {
+        let number = |at: usize| u32::try_from(at).expect("sources are limited");
+        Run { start: number(start), len: number(all.len() - start) }
+    }
+
+    /// The same, behind so many others.
+    pub fn moved(self, by: u32) -> Run {
+        Run { start: self.start + by, ..self }
+    }
+
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+}
+
+/// How long the keys of a mapping are, as bits: most keys that are not there are of another length than all that are.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lengths(u32);
+
+impl Lengths {
+    pub fn of(entries: &[Entry], texts: &[Box<str>]) -> Lengths {
+        let bits = entries.iter().map(|entry| {
+            Lengths::bit(match entry.key {
+                Text::Verbatim(span) => (span.end - span.start) as usize,
+                Text::Own(number) => texts[number as usize].len(),
+            })
+        });
+        Lengths(bits.fold(0, |all, bit| all | bit))
+    }
+
+    fn bit(length: usize) -> u32 {
+        1 << length.min(31)
+    }
+
+    fn may_have(self, key: &str) -> bool {
+        self.0 & Lengths::bit(key.len()) != 0
+    }
 }
 
 /// One entry of a mapping. Its key stands in the source of its value.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub key: Text,
     pub key_span: Span,
@@ -56,41 +120,11 @@ pub(super) struct Entry {
 }
 
 /// A scalar's text: a part of the source where it stands there as it is, which is nearly always.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Text {
     Verbatim(Span),
-    Own(Box<str>),
-}
-
-impl Text {
-    pub fn new(text: &str, span: Span, source: &Source) -> Text {
-        let raw = source.slice(span);
-        if raw == text {
-            return Text::Verbatim(span);
-        }
-        let quoted = Span { start: span.start + 1, end: span.end.max(span.start + 2) - 1 };
-        if raw.starts_with(['"', '\'']) && source.slice(quoted) == text {
-            return Text::Verbatim(quoted);
-        }
-        Text::Own(text.into())
-    }
-
-    /// Whether it is this text. Nearly all texts differ in length, which is known without looking.
-    fn is(&self, text: &str, source: &Source) -> bool {
-        match self {
-            Text::Verbatim(span) => {
-                (span.end - span.start) as usize == text.len() && source.slice(*span) == text
-            }
-            Text::Own(own) => **own == *text,
-        }
-    }
-
-    pub fn of<'a>(&'a self, source: &'a Source) -> &'a str {
-        match self {
-            Text::Verbatim(span) => source.slice(*span),
-            Text::Own(text) => text,
-        }
-    }
+    /// One of the tree's texts, by number.
+    Own(u32),
 }
 
 /// One node of a tree.
@@ -134,24 +168,23 @@ impl<'a> Node<'a> {
     /// Its first line, as a place to point at.
     pub fn mark(self) -> Span {
         let span = self.span();
-        let first = self.source().slice(span).lines().next().unwrap_or_default().trim_end();
-        Span { start: span.start, end: span.start + Span::new(0, first.len()).end }
+        let text = self.source().slice(span);
+        let end = text.bytes().position(|byte| byte == b'\n').unwrap_or(text.len());
+        Span { start: span.start, end: span.start + Span::new(0, text[..end].trim_end().len()).end }
     }
 
     /// What a scalar means; none for collections.
     pub fn scalar(self) -> Option<Scalar<'a>> {
-        match self.data() {
-            Data::Scalar { text, plain: true } => Some(resolve(text.of(self.source()))),
-            Data::Scalar { text, plain: false } => Some(Scalar::Text(text.of(self.source()))),
-            Data::List(_) | Data::Map(_) => None,
-        }
+        let Data::Scalar { text, plain } = *self.data() else { return None };
+        let text = self.tree.text(text, self.source());
+        Some(if plain { resolve(text) } else { Scalar::Text(text) })
     }
 
     /// A scalar's text, whatever it means.
     pub fn raw(self) -> Option<&'a str> {
-        match self.data() {
-            Data::Scalar { text, .. } => Some(text.of(self.source())),
-            Data::List(_) | Data::Map(_) => None,
+        match *self.data() {
+            Data::Scalar { text, .. } => Some(self.tree.text(text, self.source())),
+            Data::List(_) | Data::Map(..) => None,
         }
     }
 
@@ -160,22 +193,24 @@ impl<'a> Node<'a> {
     }
 
     pub fn items(self) -> Option<impl ExactSizeIterator<Item = Node<'a>> + Clone> {
-        match self.data() {
-            Data::List(items) => Some(items.iter().map(move |number| self.tree.node(*number))),
-            Data::Scalar { .. } | Data::Map(_) => None,
+        match *self.data() {
+            Data::List(run) => {
+                Some(self.tree.items[run.range()].iter().map(move |number| self.tree.node(*number)))
+            }
+            Data::Scalar { .. } | Data::Map(..) => None,
         }
     }
 
     pub fn fields(self) -> Option<impl ExactSizeIterator<Item = Field<'a>> + Clone> {
-        match self.data() {
-            Data::Map(entries) => Some(entries.iter().map(move |entry| self.of_entry(entry))),
+        match *self.data() {
+            Data::Map(run, _) => Some(self.tree.entries(run).iter().map(move |entry| self.of_entry(entry))),
             Data::Scalar { .. } | Data::List(_) => None,
         }
     }
 
     fn of_entry(self, entry: &'a Entry) -> Field<'a> {
         let value = self.tree.node(entry.value);
-        Field { key: entry.key.of(value.source()), key_span: entry.key_span, value }
+        Field { key: self.tree.text(entry.key, value.source()), key_span: entry.key_span, value }
     }
 
     pub fn field(self, key: &str) -> Option<Field<'a>> {
@@ -184,10 +219,20 @@ impl<'a> Node<'a> {
 
     /// A field, and which of the mapping's it is.
     pub fn find(self, key: &str) -> Option<(usize, Field<'a>)> {
-        let Data::Map(entries) = self.data() else { return None };
-        let is_it = |entry: &Entry| entry.key.is(key, self.tree.node(entry.value).source());
-        let place = entries.iter().position(is_it)?;
+        let Data::Map(run, lengths) = *self.data() else { return None };
+        if !lengths.may_have(key) {
+            return None;
+        }
+        let entries = self.tree.entries(run);
+        let place = entries.iter().position(|entry| self.is_key(entry, key))?;
         Some((place, self.of_entry(&entries[place])))
+    }
+
+    fn is_key(self, entry: &Entry, key: &str) -> bool {
+        match entry.key {
+            Text::Verbatim(span) if (span.end - span.start) as usize != key.len() => false,
+            text => self.tree.text(text, self.tree.node(entry.value).source()) == key,
+        }
     }
 
     pub fn get(self, key: &str) -> Option<Node<'a>> {
@@ -254,11 +299,14 @@ impl<'a> Node<'a> {
     /// Where a part of a scalar's text stands in the source; all of it where that cannot be told.
     pub fn within(self, part: Span) -> Span {
         let whole = self.span();
-        let Data::Scalar { text, .. } = self.data() else { return self.mark() };
+        let Data::Scalar { text, .. } = *self.data() else { return self.mark() };
         let base = match text {
             Text::Verbatim(span) => Some(span.start),
-            Text::Own(text) => block_offset(text, self.source().slice(whole), part.start as usize)
-                .map(|offset| whole.start + Span::new(0, offset).end - part.start),
+            Text::Own(number) => {
+                let (text, raw) = (&self.tree.texts[number as usize], self.source().slice(whole));
+                block_offset(text, raw, part.start as usize)
+                    .map(|offset| whole.start + Span::new(0, offset).end - part.start)
+            }
         };
         match base {
             Some(base) => Span { start: base + part.start, end: (base + part.end).min(whole.end) },

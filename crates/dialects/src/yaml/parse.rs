@@ -2,6 +2,7 @@
 //! large tree.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
@@ -11,7 +12,7 @@ use skein_core::{expr::Span, limits};
 
 use super::{
     error,
-    node::{Data, Entry, Text, Tree},
+    node::{Data, Entry, Lengths, Run, Text, Tree},
     plain,
 };
 use crate::{
@@ -43,15 +44,24 @@ pub fn parse(window: Span, sink: &mut Sink) -> Option<Tree> {
 }
 
 /// A collection whose end has not come yet.
-struct Open {
+struct Open<'s> {
     number: u32,
     anchor: usize,
+    sort: Sort,
+    /// Where what is in it starts among what is in all that is open.
+    start: usize,
     /// In a mapping: the key that waits for its value.
     key: Option<(Text, Span)>,
     /// In a mapping of many keys: where each first stood.
-    keys: HashMap<Box<str>, Span>,
+    keys: HashMap<Cow<'s, str>, Span>,
     /// Nodes in it when every alias is written out.
     size: usize,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Sort {
+    List,
+    Map,
 }
 
 /// A mapping of no more keys is looked through, and has no table of them.
@@ -61,15 +71,20 @@ pub(super) struct Builder<'s> {
     source: &'s Arc<Source>,
     window: Span,
     sink: &'s mut Sink,
-    nodes: Vec<(Span, Data)>,
-    sizes: Vec<usize>,
-    open: Vec<Open>,
-    /// The node of each anchor; none while it is still open.
-    anchors: BTreeMap<usize, Option<u32>>,
+    /// What has ended. Of what is open, each collection has a node that says nothing yet.
+    tree: Tree,
+    /// What is in the collections that are open, the innermost last.
+    items: Vec<u32>,
+    entries: Vec<Entry>,
+    open: Vec<Open<'s>>,
+    /// The node of each anchor and its size; none while it is still open.
+    anchors: BTreeMap<usize, Option<(u32, usize)>>,
     root: Option<u32>,
     documents: usize,
     /// Whether any node is there more than once.
     aliases: bool,
+    /// Whether nothing is said about a key that is there twice, and it only breaks what is built.
+    silent: bool,
     /// Whether nothing more can be read.
     pub broken: bool,
 }
@@ -80,15 +95,29 @@ impl<'s> Builder<'s> {
             source,
             window,
             sink,
-            nodes: Vec::new(),
-            sizes: Vec::new(),
+            tree: Tree {
+                sources: vec![(0, source.clone())],
+                nodes: Vec::new(),
+                items: Vec::new(),
+                entries: Vec::new(),
+                texts: Vec::new(),
+                root: 0,
+            },
+            items: Vec::new(),
+            entries: Vec::new(),
             open: Vec::new(),
             anchors: BTreeMap::new(),
             root: None,
             documents: 0,
             aliases: false,
+            silent: false,
             broken: false,
         }
+    }
+
+    /// The same for one who asks another where there is anything to say.
+    pub fn silent(source: &'s Arc<Source>, window: Span, sink: &'s mut Sink) -> Builder<'s> {
+        Builder { silent: true, ..Builder::new(source, window, sink) }
     }
 
     /// Whether there is nothing to say about what has been built.
@@ -97,8 +126,7 @@ impl<'s> Builder<'s> {
     }
 
     pub fn tree(self) -> Option<Tree> {
-        let Builder { source, nodes, root, .. } = self;
-        root.map(|root| Tree { sources: vec![(0, source.clone())], nodes, root })
+        self.root.map(|root| Tree { root, ..self.tree })
     }
 
     pub fn run(&mut self) {
@@ -126,24 +154,23 @@ impl<'s> Builder<'s> {
             Event::DocumentStart(..) => self.document(span),
             Event::Scalar(text, style, anchor, tag) => match self.negation(tag.as_deref(), at, span) {
                 Some(span) => {
-                    let source = self.source.clone();
-                    self.scalar(source.slice(span), ScalarStyle::DoubleQuoted, anchor, span);
+                    self.scalar(Text::Verbatim(span), false, anchor, span);
                 }
                 None => {
                     self.refuse_tag(tag.as_deref(), at);
                     // What was said to be text is not taken for a number as well.
                     let is_text = tag.is_some_and(|tag| tag.suffix() == "str");
-                    let style = if is_text { ScalarStyle::DoubleQuoted } else { style };
-                    self.scalar(text.as_ref(), style, anchor, span);
+                    let text = self.text(text.as_ref(), span);
+                    self.scalar(text, style == ScalarStyle::Plain && !is_text, anchor, span);
                 }
             },
             Event::SequenceStart(_, anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), at);
-                self.begin(Data::List(Vec::new()), anchor, span);
+                self.begin(Sort::List, anchor, span);
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), at);
-                self.begin(Data::Map(Vec::new()), anchor, span);
+                self.begin(Sort::Map, anchor, span);
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
             Event::Alias(anchor) => self.alias(anchor, span),
@@ -216,34 +243,44 @@ impl<'s> Builder<'s> {
         self.sink.push(diagnostic);
     }
 
-    pub fn scalar(&mut self, text: &str, style: ScalarStyle, anchor: usize, span: Span) {
-        let plain = style == ScalarStyle::Plain;
-        let text = Text::new(text, span, self.source);
+    /// A scalar's text, which is nearly always a part of the source.
+    fn text(&mut self, text: &str, span: Span) -> Text {
+        let raw = self.source.slice(span);
+        if raw == text {
+            return Text::Verbatim(span);
+        }
+        let quoted = Span { start: span.start + 1, end: span.end.max(span.start + 2) - 1 };
+        if raw.starts_with(['"', '\'']) && self.source.slice(quoted) == text {
+            return Text::Verbatim(quoted);
+        }
+        self.tree.texts.push(text.into());
+        Text::Own(u32::try_from(self.tree.texts.len() - 1).expect("sources are limited"))
+    }
+
+    pub fn scalar(&mut self, text: Text, plain: bool, anchor: usize, span: Span) {
         if self.wants_key() {
             return self.key(text, plain, span);
         }
-        let number = self.add(Data::Scalar { text, plain }, span, 1);
-        self.name(anchor, number);
-        self.place(number, span);
+        let number = self.add(Data::Scalar { text, plain }, span);
+        self.name(anchor, number, 1);
+        self.place(number, 1, span);
     }
 
     fn wants_key(&self) -> bool {
-        self.open.last().is_some_and(|open| {
-            open.key.is_none() && matches!(self.nodes[open.number as usize].1, Data::Map(_))
-        })
+        self.open.last().is_some_and(|open| open.key.is_none() && open.sort == Sort::Map)
     }
 
     fn key(&mut self, text: Text, plain: bool, span: Span) {
         let source = self.source;
-        let key = text.of(source);
+        let key = key_of(text, &self.tree, source);
         if plain && key == "<<" {
             let hint = "write the fields out, or name one value with an anchor and an alias";
             let diagnostic =
                 self.report(Code::MergeRefused, span, "`<<` does not merge mappings here").hint(hint);
             self.sink.push(diagnostic);
         }
-        if let Some(first) = self.seen(key, span) {
-            let message = format!("`{}` is here twice", shortened(key));
+        if let Some(first) = self.seen(key.clone(), span) {
+            let message = format!("`{}` is here twice", shortened(&key));
             let diagnostic = self.report(Code::DuplicateKey, span, message);
             self.sink.push(diagnostic.label("again here").also(first, "first here"));
         }
@@ -251,28 +288,36 @@ impl<'s> Builder<'s> {
     }
 
     /// Where the mapping that is open already has this key.
-    fn seen(&mut self, key: &str, span: Span) -> Option<Span> {
+    fn seen(&mut self, key: Cow<'s, str>, span: Span) -> Option<Span> {
         let open = self.open.last_mut().expect("a key is inside a mapping");
-        let Data::Map(entries) = &self.nodes[open.number as usize].1 else { return None };
+        let entries = &self.entries[open.start..];
+        let (tree, source) = (&self.tree, self.source);
         if entries.len() < FEW {
-            let same = entries.iter().find(|entry| entry.key.of(self.source) == key);
+            let same = entries.iter().find(|entry| match entry.key {
+                Text::Verbatim(span) if (span.end - span.start) as usize != key.len() => false,
+                text => tree.text(text, source) == key,
+            });
             return same.map(|entry| entry.key_span);
+        }
+        // It is cheaper to look at all of them at the end.
+        if self.silent {
+            return None;
         }
         if open.keys.is_empty() {
             for entry in entries {
-                open.keys.entry(entry.key.of(self.source).into()).or_insert(entry.key_span);
+                open.keys.entry(key_of(entry.key, tree, source)).or_insert(entry.key_span);
             }
         }
-        match open.keys.get(key) {
+        match open.keys.get(&key) {
             Some(first) => Some(*first),
             None => {
-                open.keys.insert(key.into(), span);
+                open.keys.insert(key, span);
                 None
             }
         }
     }
 
-    pub fn begin(&mut self, data: Data, anchor: usize, span: Span) {
+    pub fn begin(&mut self, sort: Sort, anchor: usize, span: Span) {
         if self.wants_key() {
             let message = "a key must be text, and this is a list or a mapping";
             return self.fail(Code::KeyNotText, span, message);
@@ -281,20 +326,35 @@ impl<'s> Builder<'s> {
             let message = format!("this is nested more than {} levels deep", limits::YAML_DEPTH);
             return self.fail(Code::TooDeepYaml, span, message);
         }
-        let number = self.add(data, span, 1);
+        let number = self.add(Data::List(Run::default()), span);
         if anchor != 0 {
             self.anchors.insert(anchor, None);
         }
-        self.open.push(Open { number, anchor, key: None, keys: HashMap::new(), size: 1 });
+        let start = if sort == Sort::List { self.items.len() } else { self.entries.len() };
+        self.open.push(Open { number, anchor, sort, start, key: None, keys: HashMap::new(), size: 1 });
     }
 
     pub fn end(&mut self, span: Span) {
         let Some(open) = self.open.pop() else { return };
-        let node = &mut self.nodes[open.number as usize];
-        node.0 = Span { start: node.0.start, end: span.end.max(node.0.end) };
-        self.sizes[open.number as usize] = open.size;
-        self.name(open.anchor, open.number);
-        self.place(open.number, span);
+        let tree = &mut self.tree;
+        let data = match open.sort {
+            Sort::List => {
+                let start = tree.items.len();
+                tree.items.extend(self.items.drain(open.start..));
+                Data::List(Run::since(start, &tree.items))
+            }
+            Sort::Map => {
+                self.broken |= self.silent && repeats(&self.entries[open.start..], tree, self.source);
+                let (start, own) = (tree.entries.len(), self.entries.drain(open.start..));
+                let lengths = Lengths::of(own.as_slice(), &tree.texts);
+                tree.entries.extend(own);
+                Data::Map(Run::since(start, &tree.entries), lengths)
+            }
+        };
+        let node = &mut tree.nodes[open.number as usize];
+        *node = (Span { start: node.0.start, end: span.end.max(node.0.end) }, data);
+        self.name(open.anchor, open.number, open.size);
+        self.place(open.number, open.size, span);
     }
 
     fn alias(&mut self, anchor: usize, span: Span) {
@@ -302,9 +362,9 @@ impl<'s> Builder<'s> {
             return self.fail(Code::KeyNotText, span, "a key must be text, and this is an alias");
         }
         match self.anchors.get(&anchor).copied().flatten() {
-            Some(number) => {
+            Some((number, size)) => {
                 self.aliases = true;
-                self.place(number, span);
+                self.place(number, size, span);
             }
             None => {
                 let message = format!("`{}` is inside what it stands for", self.source.slice(span));
@@ -313,34 +373,31 @@ impl<'s> Builder<'s> {
         }
     }
 
-    fn add(&mut self, data: Data, span: Span, size: usize) -> u32 {
-        self.nodes.push((span, data));
-        self.sizes.push(size);
-        u32::try_from(self.nodes.len() - 1).expect("sources are limited")
+    fn add(&mut self, data: Data, span: Span) -> u32 {
+        self.tree.nodes.push((span, data));
+        u32::try_from(self.tree.nodes.len() - 1).expect("sources are limited")
     }
 
-    fn name(&mut self, anchor: usize, number: u32) {
+    fn name(&mut self, anchor: usize, number: u32, size: usize) {
         if anchor != 0 {
-            self.anchors.insert(anchor, Some(number));
+            self.anchors.insert(anchor, Some((number, size)));
         }
     }
 
     /// Puts a finished node where it belongs: into the collection that is open, or at the root.
-    fn place(&mut self, number: u32, at: Span) {
-        let size = self.sizes[number as usize];
+    fn place(&mut self, number: u32, size: usize, at: Span) {
         let Some(open) = self.open.last_mut() else {
             self.root = Some(number);
             return;
         };
         open.size = open.size.saturating_add(size);
-        let (into, total) = (open.number as usize, open.size);
-        match &mut self.nodes[into].1 {
-            Data::List(items) => items.push(number),
-            Data::Map(entries) => {
+        let total = open.size;
+        match open.sort {
+            Sort::List => self.items.push(number),
+            Sort::Map => {
                 let (key, key_span) = open.key.take().expect("a value follows its key");
-                entries.push(Entry { key, key_span, value: number });
+                self.entries.push(Entry { key, key_span, value: number });
             }
-            Data::Scalar { .. } => unreachable!("only collections are open"),
         }
         if total > limits::YAML_NODES {
             let written_out = if self.aliases { " with its aliases written out" } else { "" };
@@ -348,6 +405,27 @@ impl<'s> Builder<'s> {
             self.fail(Code::TooManyNodes, at, message);
         }
     }
+}
+
+/// The text of a key, nearly always as it stands in the source.
+fn key_of<'s>(key: Text, tree: &Tree, source: &'s Source) -> Cow<'s, str> {
+    match key {
+        Text::Verbatim(span) => source.slice(span).into(),
+        Text::Own(_) => tree.text(key, source).to_owned().into(),
+    }
+}
+
+/// Whether many entries have a key twice. Of few, each has been compared with those before it.
+fn repeats(entries: &[Entry], tree: &Tree, source: &Source) -> bool {
+    if entries.len() <= FEW {
+        return false;
+    }
+    // Numbers are compared faster than texts, and the first bytes nearly always tell two keys apart.
+    let head = |text: &str| text.bytes().take(8).fold(0, |head, byte| head << 8 | u64::from(byte));
+    let keys = entries.iter().map(|entry| tree.text(entry.key, source));
+    let mut keys: Vec<(u64, &str)> = keys.map(|key| (head(key), key)).collect();
+    keys.sort_unstable();
+    keys.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// A key as a message shows it.

@@ -6,12 +6,11 @@
 
 use std::sync::Arc;
 
-use granit_parser::ScalarStyle;
 use skein_core::expr::Span;
 
 use super::{
-    node::{Data, Tree},
-    parse::Builder,
+    node::{Text, Tree},
+    parse::{Builder, Sort},
 };
 use crate::{diagnostic::Sink, source::Source};
 
@@ -21,20 +20,23 @@ const LONGEST_KEY: usize = 255;
 /// Reads the YAML in a part of a source. None if it is not all plain, or if there is something to say about it.
 pub(super) fn parse(window: Span, source: &Arc<Source>) -> Option<Tree> {
     let mut sink = Sink::new(source.clone());
-    let mut builder = Builder::new(source, window, &mut sink);
+    let mut builder = Builder::silent(source, window, &mut sink);
     read(source.slice(window), window.start, &mut builder)?;
-    builder.tree().filter(|_| sink.is_empty())
+    let is_clean = builder.is_clean();
+    builder.tree().filter(|_| is_clean)
 }
 
 /// Reads all of a text. None if it is not plain; what has been built is then worth nothing.
 fn read(text: &str, start: u32, builder: &mut Builder<'_>) -> Option<()> {
     let bytes = text.as_bytes();
-    if !bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n');
+    // Without a way out in the middle, many bytes are looked at together.
+    if !bytes.chunks(256).all(|some| some.iter().fold(true, |all, byte| all & is_plain(byte))) {
         return None;
     }
     let mut reader = Reader { text, bytes, start, at: 0, open: Vec::new(), pending: false, builder };
-    while reader.next_line() {
-        reader.line()?;
+    while let Some(column) = reader.next_line() {
+        reader.line(column)?;
     }
     reader.finish()
 }
@@ -80,31 +82,31 @@ impl Reader<'_, '_, '_> {
     }
 
     fn skip_line(&mut self) {
+        if self.bytes.get(self.at) == Some(&b'\n') {
+            self.at += 1;
+            return;
+        }
         let rest = &self.bytes[self.at.min(self.bytes.len())..];
         self.at += rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
     }
 
-    /// Goes to the next line that holds something. False at the end.
-    fn next_line(&mut self) -> bool {
+    /// Goes to the next line that holds something, and there to its beginning. Gives its column; none at the end.
+    fn next_line(&mut self) -> Option<usize> {
         while self.at < self.bytes.len() {
             let line = self.at;
             self.skip_spaces();
             match self.peek() {
                 b'\n' | b'#' => self.skip_line(),
-                _ => {
-                    self.at = line;
-                    return true;
-                }
+                _ => return Some(self.at - line),
             }
         }
-        false
+        None
     }
 
-    fn line(&mut self) -> Option<()> {
-        let line = self.at;
-        self.skip_spaces();
+    fn line(&mut self, column: usize) -> Option<()> {
+        let line = self.at - column;
         let is_list = self.peek() == b'-' && self.peek_after() == b' ';
-        self.arrive(Block { column: self.at - line, is_list })?;
+        self.arrive(Block { column, is_list })?;
         if !is_list {
             return self.entry();
         }
@@ -144,8 +146,8 @@ impl Reader<'_, '_, '_> {
     }
 
     fn begin(&mut self, is_list: bool, from: usize) -> Option<()> {
-        let data = if is_list { Data::List(Vec::new()) } else { Data::Map(Vec::new()) };
-        self.builder.begin(data, 0, self.span(from, self.at));
+        let sort = if is_list { Sort::List } else { Sort::Map };
+        self.builder.begin(sort, 0, self.span(from, self.at));
         (self.builder.is_clean()).then_some(())
     }
 
@@ -176,7 +178,7 @@ impl Reader<'_, '_, '_> {
     /// A key of a block mapping and what is on its line.
     fn entry(&mut self) -> Option<()> {
         let end = self.key_end().filter(|end| is_colon(self.bytes, *end))?;
-        self.scalar(end, ScalarStyle::Plain);
+        self.scalar(end, true);
         self.at = end + 1;
         self.skip_spaces();
         // After the colon there is a space or nothing, so that what begins here is a comment.
@@ -195,7 +197,7 @@ impl Reader<'_, '_, '_> {
             b'"' | b'\'' => self.quoted()?,
             byte if starts_plain(byte) => {
                 let end = self.plain_end()?;
-                self.scalar(end, ScalarStyle::Plain);
+                self.scalar(end, true);
             }
             _ => return None,
         }
@@ -206,12 +208,11 @@ impl Reader<'_, '_, '_> {
         (is_over && self.builder.is_clean()).then_some(())
     }
 
-    /// The text from here, up to a place.
-    fn scalar(&mut self, end: usize, style: ScalarStyle) {
-        let (text, from) = (self.text, self.at);
-        self.at = end;
-        let inside = if style == ScalarStyle::Plain { from..end } else { from + 1..end - 1 };
-        self.builder.scalar(&text[inside], style, 0, self.span(from, end));
+    /// The text from here, up to a place. Quotes are no part of it.
+    fn scalar(&mut self, end: usize, plain: bool) {
+        let from = std::mem::replace(&mut self.at, end);
+        let text = if plain { self.span(from, end) } else { self.span(from + 1, end - 1) };
+        self.builder.scalar(Text::Verbatim(text), plain, 0, self.span(from, end));
     }
 
     /// Where unquoted text ends: at the end of the line, or at a comment.
@@ -241,8 +242,7 @@ impl Reader<'_, '_, '_> {
         if inside[length] != quote || self.bytes.get(end) == Some(&quote) {
             return None;
         }
-        let style = if quote == b'"' { ScalarStyle::DoubleQuoted } else { ScalarStyle::SingleQuoted };
-        self.scalar(end, style);
+        self.scalar(end, false);
         Some(())
     }
 
@@ -277,7 +277,7 @@ impl Reader<'_, '_, '_> {
 
     fn flow_key(&mut self) -> Option<()> {
         let end = self.key_end().filter(|end| self.bytes.get(*end..*end + 2) == Some(b": "))?;
-        self.scalar(end, ScalarStyle::Plain);
+        self.scalar(end, true);
         self.at = end + 1;
         self.skip_spaces();
         Some(())
@@ -291,7 +291,7 @@ impl Reader<'_, '_, '_> {
                 let is_part = |byte: &u8| starts_plain(*byte) || matches!(byte, b' ' | b'-' | b'+' | b'*');
                 let rest = &self.text[self.at..];
                 let length = rest.bytes().position(|byte| !is_part(&byte)).unwrap_or(rest.len());
-                self.scalar(self.at + rest[..length].trim_end().len(), ScalarStyle::Plain);
+                self.scalar(self.at + rest[..length].trim_end().len(), true);
                 Some(())
             }
             _ => None,

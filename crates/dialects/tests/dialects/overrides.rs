@@ -45,7 +45,7 @@ impl Allows {
         }
         let (gate, work) = (gate.expect("there is a gate"), work.expect("there is work"));
         let Worker::Agent { tools, .. } = &work.worker else { panic!("an agent does it") };
-        let Gate { approvers, on_timeout, timeout, .. } = gate;
+        let Gate { approvers, on_timeout, timeout, .. } = &**gate;
         Allows {
             tools: tools.iter().cloned().collect(),
             secrets: work.isolation.secrets.iter().cloned().collect(),

@@ -75,7 +75,7 @@ impl Gen {
     fn kind(&mut self, skeleton: &Skeleton, i: usize, readable: &Readable, depth: u32) -> Kind {
         match skeleton.kinds[i] {
             KindName::Work => Kind::Work(Box::new(self.work(readable))),
-            KindName::Gate => Kind::Gate(self.gate(skeleton, i)),
+            KindName::Gate => Kind::Gate(Box::new(self.gate(skeleton, i))),
             KindName::Wait => Kind::Wait(self.wait(skeleton, i)),
             KindName::Branch => Kind::Branch(self.branch(skeleton, i, readable)),
             KindName::Parallel => Kind::Parallel(self.parallel(readable, depth)),
@@ -94,7 +94,7 @@ impl Gen {
             work.check = Some(Box::new(self.check()));
         }
         if self.rng.percent(12) {
-            work.summary = Some(Summary { worker: tool("sum-up"), timeout: None });
+            work.summary = Some(Box::new(Summary { worker: tool("sum-up"), timeout: None }));
         }
         work
     }

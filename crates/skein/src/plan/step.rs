@@ -234,7 +234,7 @@ fn input(binding: &Binding) -> InputView {
 
 fn gate(step: &Step) -> Option<GateView> {
     let Kind::Gate(gate) = &step.kind else { return None };
-    let Gate { message, shows, approvers: who, timeout, on_timeout, on_reject, .. } = gate;
+    let Gate { message, shows, approvers: who, timeout, on_timeout, on_reject, .. } = &**gate;
     let effects = &step.policy.effects;
     Some(GateView {
         message: prose(message),
@@ -266,7 +266,9 @@ fn routes(step: &Step) -> Vec<RouteView> {
             let arms = branch.arms.iter().map(|arm| route(&expression(&arm.when), &arm.next));
             arms.chain([route("else", &branch.default)]).collect()
         }
-        Kind::Gate(Gate { on_approve: Some(to), .. }) => vec![route("approved", to)],
+        Kind::Gate(gate) if gate.on_approve.is_some() => {
+            gate.on_approve.iter().map(|to| route("approved", to)).collect()
+        }
         _ => step.next.iter().map(|to| route("then", to)).collect(),
     }
 }

@@ -50,7 +50,7 @@ impl<'a> Workflow<'a> {
             timeout: length(fields.required("timeout", sink), sink),
             concurrency: count(fields.optional("concurrency"), 1, sink),
             context_dir: fields.optional("context_dir").and_then(|given| read_context_dir(given, sink)),
-            skein: read_skein(fields.optional("x-skein"), Level::Workflow, sink),
+            skein: read_skein(fields.optional("x-skein"), sink),
             steps: fields.required("steps", sink).and_then(|given| read_steps(given, sink)),
         };
         fields.finish(sink);
@@ -104,15 +104,19 @@ fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Step<'a>>> {
     }
     refuse_twins(entries.clone().map(|field| (field.key, field.key_span)), "the step", sink);
     // A key that is there twice has been reported, and the first counts.
-    let mut seen = HashSet::new();
+    let mut seen = sink.has_errors().then(HashSet::new);
     let mut steps = Vec::with_capacity(entries.len());
-    let first = entries.filter(|field| seen.insert(field.key));
-    steps.extend(first.map(|field| Step::read(field, sink)));
-    steps.into_iter().collect()
+    let mut all = true;
+    for field in entries.filter(|field| seen.as_mut().is_none_or(|seen| seen.insert(field.key))) {
+        let step = Step::read(field, sink);
+        all &= step.is_some();
+        steps.extend(step);
+    }
+    all.then_some(steps)
 }
 
-fn read_skein(given: Option<Given<'_>>, level: Level, sink: &mut Sink) -> XSkein {
-    given.map_or_else(XSkein::default, |given| XSkein::read(given, level, Extra::default(), sink))
+fn read_skein(given: Option<Given<'_>>, sink: &mut Sink) -> XSkein {
+    given.map_or_else(XSkein::default, |given| XSkein::read(given, Level::Workflow, Extra::default(), sink))
 }
 
 fn text<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {

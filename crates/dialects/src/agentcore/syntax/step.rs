@@ -2,13 +2,13 @@
 
 use skein_core::{ids::StepId, limits, time::Millis};
 
-use super::{InputRef, Work, artifact, checked_name, length, read_skein, text, warn_twice};
+use super::{InputRef, Work, artifact, checked_name, length, text, warn_twice};
 use crate::{
     agentcore::defaults::{ON_FAILURE, OnFailure, RESERVED_STEPS},
     code::Code,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given, Spanned},
-    xskein::{Level, XSkein},
+    xskein::{Extra, OwnSkein},
     yaml::Field,
 };
 
@@ -22,7 +22,7 @@ pub(in crate::agentcore) struct Step<'a> {
     pub timeout: Option<Millis>,
     pub max_retries: u32,
     pub on_failure: OnFailure,
-    pub skein: XSkein,
+    pub skein: OwnSkein,
 }
 
 /// A step is done by a worker or by another workflow.
@@ -47,7 +47,7 @@ impl<'a> Step<'a> {
         let most = limits::ATTEMPTS - 1;
         let max_retries = fields.optional("max_retries").and_then(|given| given.whole(0..=most, sink));
         let on_failure = fields.optional("on_failure").and_then(|given| given.one_of(ON_FAILURE, sink));
-        let skein = read_skein(fields.optional("x-skein"), Level::Step, sink);
+        let skein = OwnSkein::read(fields.optional("x-skein"), Extra::default(), sink);
         fields.finish(sink);
         let on_failure = on_failure.map(|word| word.value).unwrap_or_default();
         let max_retries = max_retries.map_or(0, |count| count.value);

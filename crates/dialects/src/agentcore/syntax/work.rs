@@ -19,10 +19,10 @@ pub(in crate::agentcore) struct Work<'a> {
     pub max_command_time: Option<Millis>,
     pub inputs: Vec<InputRef>,
     pub outputs: Vec<OutputDef<'a>>,
-    pub check: Option<CheckDef<'a>>,
+    pub check: Option<Box<CheckDef<'a>>>,
     pub max_iterations: Option<Spanned<u32>>,
     pub incomplete_is_an_end: bool,
-    pub convergence: Option<ConvergenceDef<'a>>,
+    pub convergence: Option<Box<ConvergenceDef<'a>>>,
 }
 
 #[derive(Debug)]
@@ -49,7 +49,10 @@ impl<'a> Work<'a> {
             max_command_time: length(fields.optional("max_command_time"), sink),
             inputs: artifact::read_inputs(fields.optional("inputs"), "an input", sink),
             outputs: artifact::read_outputs(fields.optional("outputs"), sink),
-            check: fields.optional("completion_check").and_then(|given| CheckDef::read(given, sink)),
+            check: fields
+                .optional("completion_check")
+                .and_then(|given| CheckDef::read(given, sink))
+                .map(Box::new),
             max_iterations: fields
                 .optional("max_iterations")
                 .and_then(|given| given.whole(1..=limits::ITERATIONS, sink)),
@@ -57,7 +60,10 @@ impl<'a> Work<'a> {
                 .optional("on_iterations_exhausted")
                 .and_then(|given| exhausted(given, sink))
                 .is_some_and(|word| word.value),
-            convergence: fields.optional("convergence").and_then(|given| ConvergenceDef::read(given, sink)),
+            convergence: fields
+                .optional("convergence")
+                .and_then(|given| ConvergenceDef::read(given, sink))
+                .map(Box::new),
         }
     }
 }

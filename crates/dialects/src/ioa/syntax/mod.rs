@@ -156,14 +156,20 @@ fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Step<'a>>> {
         sink.push(Diagnostic::new(Code::NoSteps, given.node.source(), given.node.mark(), message));
         return None;
     }
-    let steps: Vec<Option<Step<'a>>> = items.into_iter().map(|item| Step::read(item.node, sink)).collect();
-    let names = || steps.iter().flatten().map(|step| (step.id.value.as_str(), step.id.span));
-    refuse_duplicates(names(), "a step", sink);
+    let count = items.len();
+    let mut steps = Vec::with_capacity(count);
+    steps.extend(items.into_iter().filter_map(|item| Step::read(item.node, sink)));
+    let names = || steps.iter().map(|step: &Step<'a>| (step.id.value.as_str(), step.id.span));
+    let once = refuse_duplicates(names(), "a step", sink);
     refuse_twins(names(), "the step", sink);
-    let mut steps: Vec<Step<'a>> = steps.into_iter().collect::<Option<_>>()?;
-    // A name that is there twice has been reported, and the first counts.
-    let mut seen = std::collections::HashSet::new();
-    steps.retain(|step| seen.insert(step.id.value.clone()));
+    if steps.len() < count {
+        return None;
+    }
+    if !once {
+        // A name that is there twice has been reported, and the first counts.
+        let mut seen = std::collections::HashSet::new();
+        steps.retain(|step| seen.insert(step.id.value.clone()));
+    }
     Some(steps)
 }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     diagnostic::Sink,
     read::{Fields, Given, Spanned},
-    xskein::{Extra, Level, XSkein},
+    xskein::{Extra, OwnSkein},
     yaml::Node,
 };
 
@@ -25,7 +25,7 @@ pub(in crate::ioa) struct Step<'a> {
     pub timeout: Option<Millis>,
     pub retry: Option<RetryPolicy>,
     pub on_failure: Option<Spanned<OnFailure>>,
-    pub skein: XSkein,
+    pub skein: OwnSkein,
     /// `x-skein.input` and `x-skein.output`.
     pub input: Option<Given<'a>>,
     pub output: Option<Given<'a>>,
@@ -43,10 +43,8 @@ impl<'a> Step<'a> {
         let retry = fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink));
         let on_failure = fields.optional("onFailure").and_then(|given| given.one_of(ON_FAILURE, sink));
         let block = fields.optional("x-skein");
-        let skein = block.map_or_else(XSkein::default, |given| {
-            let extra = Extra { gate: true, own: &["input", "output"], ..Extra::default() };
-            XSkein::read(given, Level::Step, extra, sink)
-        });
+        let extra = Extra { gate: true, own: &["input", "output"], ..Extra::default() };
+        let skein = OwnSkein::read(block, extra, sink);
         fields.finish_open(sink);
         let input = own(block, "input", sink);
         let output = own(block, "output", sink);

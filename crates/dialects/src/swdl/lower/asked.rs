@@ -1,12 +1,12 @@
 //! What an agent is asked: the work itself, what it is given and gives, and what is kept beside it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde_json::{Value, json};
 use skein_core::{
     expr::swdl::Scope,
     ids::StepId,
-    ir::{Binding, Capability, Context, Kind, Memory, Step, Summary, Work, Worker},
+    ir::{Binding, Capability, Context, Kind, Labels, Memory, Step, Summary, Work, Worker},
 };
 
 use super::{schema, stage::Stages};
@@ -49,28 +49,33 @@ impl<'a> Stages<'_, 'a, '_> {
         };
         let tools = roles.tools.iter().map(|(_, tool)| (*tool).to_owned()).collect();
         let mut work = Work::new(agent(instructions, Vec::new(), tools));
-        work.summary = asked.handoff.summary_prompt.map(|given| Summary {
+        let summary = asked.handoff.summary_prompt.map(|given| Summary {
             worker: agent(self.expressions.text(given, scope), vec![Capability::Read], Vec::new()),
             timeout: Some(defaults::SUMMARY_TIMEOUT),
         });
+        work.summary = summary.map(Box::new);
         work
     }
 
     /// What the host tells the agent and those after it; what is as usual is not said.
-    fn labels(&self, asked: &Asked<'a>) -> BTreeMap<String, Value> {
-        let mut labels = BTreeMap::new();
-        if asked.roles.model.is_none() {
-            labels.insert("default_model".to_owned(), Value::from(defaults::MODEL));
-        }
-        if let Some(own) = &asked.context {
-            let context = serde_json::to_value(context(&self.source.context, own)).ok();
-            labels.extend(context.map(|context| ("context".to_owned(), context)));
+    fn labels(&self, asked: &Asked<'a>) -> Labels {
+        static DEFAULT_MODEL: LazyLock<Labels> = LazyLock::new(|| {
+            BTreeMap::from([("default_model".to_owned(), Value::from(defaults::MODEL))]).into()
+        });
+        let mut labels = match asked.roles.model {
+            Some(_) => Labels::default(),
+            None => DEFAULT_MODEL.clone(),
+        };
+        if let Some(own) = &asked.context
+            && let Ok(context) = serde_json::to_value(context(&self.source.context, own))
+        {
+            labels.insert("context", context);
         }
         let (usual, handoff) = (defaults::HANDOFF_FORMATS[0].1, &asked.handoff);
         let (format, log) = (handoff.format.unwrap_or(usual), handoff.include_run_log.unwrap_or_default());
         if format != usual || log {
             let handoff = json!({"format": format, "include_run_log": log});
-            labels.insert("handoff".to_owned(), handoff);
+            labels.insert("handoff", handoff);
         }
         labels
     }

@@ -54,8 +54,10 @@ impl<'a> Stages<'_, 'a, '_> {
         step.description = stage.description.map(str::to_owned);
         step.after.clone_from(&stage.depends_on);
         step.when = stage.condition.and_then(|given| self.expressions.condition(given));
-        step.labels.extend(stage.ui.map(|ui| ("ui".to_owned(), ui.node.json())));
-        stage.skein.clone().over(&self.source.skein).apply(&mut step);
+        if let Some(ui) = stage.ui {
+            step.labels.insert("ui", ui.node.json());
+        }
+        stage.skein.apply(&self.source.skein, &mut step);
         step
     }
 
@@ -89,7 +91,7 @@ impl<'a> Stages<'_, 'a, '_> {
     /// How work is tried, by the first of these that says something.
     fn work_policy(&self, kind: &Kind, policies: &[&StagePolicy<'a>]) -> StepPolicy {
         let timeout = policies.first().and_then(|policy| policy.timeout).map(|(_, timeout)| timeout);
-        let own = policies.iter().filter_map(|policy| policy.retry.as_ref()).map(|(_, retry)| retry);
+        let own = policies.iter().filter_map(|policy| policy.retry.as_deref()).map(|(_, retry)| retry);
         let sources: Vec<_> = own.chain([&self.source.policy.default_retry]).collect();
         let retry = retry(&sources);
         StepPolicy {
@@ -117,7 +119,7 @@ impl<'a> Stages<'_, 'a, '_> {
         };
         let timeout = gate.timeout.or(stage.policy.timeout.map(|(_, timeout)| timeout));
         let kind = message.map(|message| {
-            Kind::Gate(Gate {
+            Kind::Gate(Box::new(Gate {
                 message,
                 shows: Vec::new(),
                 approvers: gate.approvers.iter().map(approver).collect(),
@@ -125,7 +127,7 @@ impl<'a> Stages<'_, 'a, '_> {
                 on_timeout: gate.on_timeout.lowered(),
                 on_approve: None,
                 on_reject: None,
-            })
+            }))
         });
         // A name is always short enough to be a message.
         let kind = kind.unwrap_or_else(|| Kind::Work(Box::new(nobody())));
@@ -137,7 +139,7 @@ impl<'a> Stages<'_, 'a, '_> {
 
     /// What an error policy says and a gate has no use for.
     fn warn_of_gate(&mut self, stage: &Stage<'a>, gate: &GateDef<'a>) {
-        let retry = stage.policy.retry.as_ref().map(|(given, _)| *given);
+        let retry = stage.policy.retry.as_deref().map(|(given, _)| *given);
         let timeout = stage.policy.timeout.map(|(given, _)| given).filter(|_| gate.timeout.is_some());
         let ignored = [(retry, "a gate is asked once"), (timeout, "the gate has a `timeout` of its own")];
         for (given, why) in ignored.into_iter().filter_map(|(given, why)| given.map(|given| (given, why))) {
@@ -183,7 +185,7 @@ impl<'a> Stages<'_, 'a, '_> {
         // The stage's own time is for all of its items.
         let retried = StagePolicy { retry: stage.policy.retry.clone(), ..StagePolicy::default() };
         step.policy = self.work_policy(&step.kind, &[&asked.policy, &retried]);
-        let mut skein = stage.skein.clone().over(&self.source.skein);
+        let mut skein = stage.skein.over(&self.source.skein);
         // The stage's budget is for all of them, too.
         skein.budget = None;
         skein.apply(&mut step);

@@ -15,7 +15,7 @@ use crate::{
 /// The `error_policy` of a stage.
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct StagePolicy<'a> {
-    pub retry: Option<(Given<'a>, RetryDef<'a>)>,
+    pub retry: Option<Box<(Given<'a>, RetryDef<'a>)>>,
     pub on_failure: Option<(Given<'a>, OnFailure)>,
     pub timeout: Option<(Given<'a>, Millis)>,
 }
@@ -63,7 +63,7 @@ impl<'a> StagePolicy<'a> {
     fn of_item(fields: &mut Fields<'a>, sink: &mut Sink) -> StagePolicy<'a> {
         let timeout = fields.optional("timeout");
         StagePolicy {
-            retry: fields.optional("retry").map(|given| (given, RetryDef::read(given, sink))),
+            retry: fields.optional("retry").map(|given| Box::new((given, RetryDef::read(given, sink)))),
             on_failure: None,
             timeout: timeout.and_then(|given| length(Some(given), sink).map(|length| (given, length))),
         }

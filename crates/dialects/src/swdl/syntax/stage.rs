@@ -8,7 +8,7 @@ use crate::{
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given, Spanned},
     swdl::defaults::{ARTIFACTS, GATE_KINDS, HANDOFF_FORMATS, ON_TIMEOUT, OnTimeout, STAGE_TYPES, StageType},
-    xskein::{Extra, Level, XSkein},
+    xskein::{Extra, OwnSkein},
     yaml::Node,
 };
 
@@ -23,7 +23,7 @@ pub(in crate::swdl) struct Stage<'a> {
     pub does: Does<'a>,
     pub policy: StagePolicy<'a>,
     pub ui: Option<Given<'a>>,
-    pub skein: XSkein,
+    pub skein: OwnSkein,
 }
 
 /// What a stage does.
@@ -46,7 +46,7 @@ pub(in crate::swdl) struct Asked<'a> {
     pub inputs: Vec<Input<'a>>,
     /// None if nothing can be said about what is declared.
     pub outputs: Option<Vec<Declared<'a>>>,
-    pub context: Option<StageContext<'a>>,
+    pub context: Option<Box<StageContext<'a>>>,
     pub handoff: Handoff<'a>,
     /// Of an item.
     pub policy: StagePolicy<'a>,
@@ -102,9 +102,7 @@ impl<'a> Stage<'a> {
             .map_or_else(StagePolicy::default, |given| StagePolicy::read(given, sink));
         let ui = fields.optional("ui");
         let extra = Extra { on_error: fans_out, ..Extra::default() };
-        let skein = fields
-            .optional("x-skein")
-            .map_or_else(XSkein::default, |given| XSkein::read(given, Level::Step, extra, sink));
+        let skein = OwnSkein::read(fields.optional("x-skein"), extra, sink);
         refuse_context_policy(&mut fields, sink);
         fields.finish(sink);
         Some(Stage { id: id?, node, name, description, depends_on, condition, does, policy, ui, skein })
@@ -215,7 +213,7 @@ impl<'a> Asked<'a> {
             roles: fields.required("roles", sink).map(|given| Roles::read(given, sink)).unwrap_or_default(),
             inputs: Input::all(fields.optional("inputs"), sink),
             outputs: Declared::outputs(fields.optional("outputs"), sink),
-            context: context.map(|given| StageContext::read(given, "modules", sink)),
+            context: context.map(|given| Box::new(StageContext::read(given, "modules", sink))),
             handoff: fields.optional("handoff").map(|given| Handoff::read(given, sink)).unwrap_or_default(),
             policy: StagePolicy::default(),
         }

@@ -161,15 +161,15 @@ fn read_stages<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Stage<'a>>> 
         sink.push(Diagnostic::new(Code::NoSteps, given.node.source(), given.node.mark(), message));
         return None;
     }
-    let read: Vec<Option<Stage<'a>>> =
-        items.map(|node| Stage::read(Given { name: given.name, node }, sink)).collect();
-    let stages: Option<Vec<Stage<'a>>> = read.into_iter().collect();
-    Some(without_twins(stages?, sink))
+    let count = items.len();
+    let mut stages = Vec::with_capacity(count);
+    stages.extend(items.filter_map(|node| Stage::read(Given { name: given.name, node }, sink)));
+    (stages.len() == count).then(|| without_twins(stages, sink))
 }
 
 /// Reports each id that is there already, and leaves its stage out: the first counts.
 fn without_twins<'a>(stages: Vec<Stage<'a>>, sink: &mut Sink) -> Vec<Stage<'a>> {
-    let mut firsts: HashMap<&skein_core::ids::StepId, Node<'a>> = HashMap::new();
+    let mut firsts: HashMap<&skein_core::ids::StepId, Node<'a>> = HashMap::with_capacity(stages.len());
     let mut twins = BTreeSet::new();
     for (number, stage) in stages.iter().enumerate() {
         let at = stage.node.get("id").unwrap_or(stage.node);

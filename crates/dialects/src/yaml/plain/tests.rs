@@ -22,11 +22,8 @@ fn agrees(text: &str) -> bool {
     let source = Source::new("a.yaml", text);
     let Some(plain) = parse(whole(&source), &source) else { return false };
     let parsed = parsed(&source).unwrap_or_else(|| panic!("the parser refuses {text:?}"));
-    assert_eq!(
-        format!("{:?}", (plain.root, plain.nodes)),
-        format!("{:?}", (parsed.root, parsed.nodes)),
-        "{text}"
-    );
+    let shown = |tree: Tree| format!("{:?}", (tree.root, tree.nodes, tree.items, tree.entries, tree.texts));
+    assert_eq!(shown(plain), shown(parsed), "{text}");
     true
 }
 

@@ -71,7 +71,7 @@ pub fn gate(name: &str) -> Step {
         on_approve: None,
         on_reject: None,
     };
-    Step::new(id(name), Kind::Gate(gate))
+    Step::new(id(name), Kind::Gate(Box::new(gate)))
 }
 
 /// Waits for the signal `paid`.

@@ -198,7 +198,7 @@ fn again_as_a_whole() -> Plan {
 fn sums_up() -> Plan {
     let mut step = checked(does("a", COUNT), &check(":"), 3);
     work_of(&mut step).summary =
-        Some(skein_core::ir::Summary { worker: script(&check("echo all well")), timeout: None });
+        Some(Box::new(skein_core::ir::Summary { worker: script(&check("echo all well")), timeout: None }));
     plan(graph(vec![step]))
 }
 

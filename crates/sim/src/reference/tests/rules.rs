@@ -255,7 +255,7 @@ fn a_summary_cannot_fail_a_step() {
     let a = with(work("a"), |a| {
         if let Kind::Work(work) = &mut a.kind {
             let worker = work.worker.clone();
-            work.summary = Some(skein_core::ir::Summary { worker, timeout: None });
+            work.summary = Some(Box::new(skein_core::ir::Summary { worker, timeout: None }));
         }
     });
     let world = World::new(|who| (who.role == Role::Summary).then(|| bad(ErrorClass::Fatal)));

@@ -87,7 +87,7 @@ pub fn gate(name: &str, message: &str) -> Step {
         on_approve: None,
         on_reject: None,
     };
-    Step::new(id(name), Kind::Gate(gate))
+    Step::new(id(name), Kind::Gate(Box::new(gate)))
 }
 
 pub fn wait(name: &str, signals: &[&str]) -> Step {
