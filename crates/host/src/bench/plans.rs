@@ -73,7 +73,7 @@ pub fn gated() -> Plan {
         on_approve: None,
         on_reject: None,
     };
-    let mut gate = Step::new(name("gate"), Kind::Gate(gate));
+    let mut gate = Step::new(name("gate"), Kind::Gate(Box::new(gate)));
     gate.after = vec![name("first")];
     plan(vec![step("first", Vec::new()), gate], None)
 }
