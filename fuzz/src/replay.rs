@@ -56,7 +56,7 @@ fn plan(seed: u16) -> Plan {
 
 fn start() -> Input {
     let run = RunId::new("fuzz").expect("a name");
-    Input::Start(Box::new(Start { run, retry_of: None, attempt: 1, context: Value::Null }))
+    Input::Start(Box::new(Start::new(run)))
 }
 
 fn next(plan: &Plan, state: &RunState, bytes: &mut Bytes<'_>) -> Input {
