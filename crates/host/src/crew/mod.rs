@@ -10,6 +10,7 @@ mod command;
 mod environment;
 mod git;
 mod guard;
+mod hire;
 mod hook;
 mod job;
 mod overlay;
@@ -32,7 +33,7 @@ use skein_core::{
     time::Millis,
 };
 
-pub use about::{About, Agent, Piece, Tool};
+pub use about::{About, Agent, Piece, Program, Tool};
 
 use self::{attempt::Laid, job::Job};
 use crate::{
@@ -95,7 +96,8 @@ impl fmt::Debug for Crew {
 impl Crew {
     /// For the runs that are kept in a state folder.
     pub fn new(state: &Path, secrets: Secrets, lines: Option<TellLine>) -> Result<Crew, CrewError> {
-        let redactor = Redactor::new(secrets.all())?;
+        let lent = hire::lent();
+        let redactor = Redactor::new(secrets.all().chain(&lent))?;
         let (root, mark) = (Root::open(state)?, StateMark::of(state)?);
         let (live, telling) = (Mutex::default(), Mutex::default());
         Ok(Crew { shared: Arc::new(Shared { state: root, mark, secrets, redactor, lines, live, telling }) })
@@ -141,8 +143,8 @@ impl Shared {
         }
         let (shared, ended_key) = (Arc::clone(&self), key.clone());
         let handle = worker::start(task, move |ended: Ended| {
-            let end = laid.take_up(&ended);
-            shared.end(&ended_key, end, finish);
+            let Report { end, cost } = laid.take_up(&ended);
+            shared.finish(&ended_key, end, cost, finish);
         });
         self.started(&key, handle);
     }
@@ -161,9 +163,21 @@ impl Shared {
         matches!(self.live().get(key), Some(Live::Ahead { stopped: true }))
     }
 
+    /// An attempt that came to nothing before it could use anything.
     fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
+        self.finish(key, end, Cost::default(), finish);
+    }
+
+    fn finish(&self, key: &Doing, end: AttemptEnd, cost: Cost, finish: Finish) {
         self.live().remove(key);
-        finish.tell(Report { end: self.without_secrets(end), cost: Cost::default() });
+        finish.tell(Report { end: self.without_secrets(end), cost });
+    }
+
+    /// Asks for the end of something that has begun.
+    fn stop(&self, key: &Doing) {
+        if let Some(live) = self.live().get_mut(key) {
+            live.stop();
+        }
     }
 
     /// Secrets are taken out before anything is decided or kept.
@@ -226,9 +240,7 @@ impl Hands for Crew {
     }
 
     fn stop(&mut self, run: &RunId, attempt: AttemptId) {
-        if let Some(live) = self.shared.live().get_mut(&(run.clone(), Work::Attempt(attempt))) {
-            live.stop();
-        }
+        self.shared.stop(&(run.clone(), Work::Attempt(attempt)));
     }
 
     fn publish(&mut self, running: Running<'_>, item: Publication, published: Published) {

@@ -1,0 +1,335 @@
+//! A coding agent for an attempt: found, configured, listened to while it works, and judged when it ends.
+//!
+//! Owns what an attempt and an agent have to do with each other: which session it goes on with, what it may do and spend,
+//! and what its end means for the attempt. What is different from agent to agent is in [`crate::agent`].
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use skein_core::{
+    engine::{AttemptEnd, AttemptId, Cost, Mode, Role, code},
+    ir::{ErrorClass, HoldReason, Worker},
+    time::{Millis, Time},
+};
+
+use super::{
+    Shared,
+    about::{Agent, Program},
+    attempt::never,
+    back::cut,
+    job::Job,
+    prompt::{self, Around},
+};
+use crate::{
+    agent::{
+        self, Adapter, Done, Ear, Failure, Halt, Home, Listening, Login, May, Meter, Note, Request, Session, Spent,
+        account::Account,
+    },
+    clock::Clock,
+    secret::Secret,
+    worker::{self, Ended, Filter, How, Task, Which, Work},
+    workspace::{Root, RunDir},
+};
+
+/// What is allowed where the source says nothing. An agent that starts or works prints something sooner than that.
+const START: Millis = Millis::minutes(3);
+const IDLE: Millis = Millis::minutes(15);
+/// How long a limit is waited for that does not say when it ends.
+const LIMITED: Millis = Millis::minutes(5);
+
+/// An agent that works on an attempt.
+#[derive(Debug)]
+pub struct Hired {
+    adapter: &'static dyn Adapter,
+    ear: Ear,
+    home: Home,
+    login: Login,
+    account: Account,
+    /// The state folder, which others look into.
+    state: Root,
+}
+
+/// What the host lends to agents, which nobody may read in what they print.
+pub fn lent() -> Vec<Secret> {
+    let names = agent::ALL.into_iter().flat_map(|adapter| adapter.credentials());
+    let names = names.filter(|name| !name.ends_with("_URL"));
+    names.filter_map(|name| Secret::new(&std::env::var(name).ok()?).ok()).collect()
+}
+
+/// Finds the agent of an attempt and fits the task to it. None: another kind of worker does it.
+pub fn hire(
+    shared: &Arc<Shared>,
+    job: &Job,
+    run: &RunDir,
+    around: Around<'_>,
+    task: &mut Task,
+) -> Result<Option<Hired>, AttemptEnd> {
+    let Some(agent) = job.agent() else { return Ok(None) };
+    let Some(word) = agent.worker.as_deref() else { return Ok(None) };
+    let adapter = agent::of(word).ok_or_else(|| never(format!("no agent here is called `{word}`")))?;
+    let usual = Program::default();
+    let program = job.about.programs.get(word).unwrap_or(&usual);
+    let given = given(adapter, program);
+    let account = Account::of(word, &given);
+    if let Some(until) = account.limited(&shared.state, Clock::new().now()).filter(|_| job.waits) {
+        let message = "its account has reached its limit".to_owned();
+        return Err(AttemptEnd::Blocked { reason: HoldReason::Quota, until: Some(until), message });
+    }
+    let login = adapter.login();
+    let home = match program.inherit_config {
+        true => Home::inherited(),
+        false => {
+            let place = run.home(job.attempt.at, word).map_err(never)?;
+            Home::open(place.path(), &login).map_err(|error| never(format!("its home cannot be made: {error}")))?
+        }
+    };
+    let before = Before::of(job, run, word);
+    let may = may(job, agent, around);
+    let schema = job.outputs.document().filter(|schema| schema["type"] == "object");
+    let around = Around {
+        goes_on: before.session.is_some(),
+        answers: job.attempt.role == Role::Main && adapter.answers(&may, schema),
+        ..around
+    };
+    let fresh = uuid();
+    let model = model(job, agent);
+    let request = Request {
+        model,
+        may: &may,
+        session: before.session.as_deref().map_or(Session::New(&fresh), Session::Resume),
+        schema,
+        max_turns: max_turns(job),
+        home: &home,
+        folder: around.folder,
+        files: around.files.root().path(),
+        arguments: &program.arguments,
+    };
+    let call = adapter.call(&request);
+    for (path, bytes) in &call.files {
+        fs::write(path, bytes).map_err(|error| never(format!("{} cannot be written: {error}", path.display())))?;
+    }
+    task.arguments = call.arguments;
+    task.environment.extend(call.environment);
+    // What the project says comes last, and so wins.
+    task.environment.extend(given);
+    task.stdin = prompt::of(job, agent, around).into_bytes().into();
+    task.program = found(adapter, program, task).into();
+    (task.start, task.idle) = (task.start.or(Some(START)), task.idle.or(Some(IDLE)));
+    let note = Note {
+        worker: word.to_owned(),
+        session: before.session.or_else(|| adapter.takes_session().then_some(fresh.clone())),
+        cost: before.carried,
+        total: before.total,
+        goes_on: false,
+    };
+    note.write(around.files.root()).map_err(never)?;
+    let price = model.and_then(|model| job.about.prices.get(model)).copied();
+    let ear = Ear::new(Listening {
+        reader: adapter.reader(&home),
+        meter: Meter::new(before.carried, before.total, price, job.left.clone()),
+        note,
+        folder: around.files.root().clone(),
+        events: File::create(around.files.events()).ok(),
+        max_turns: max_turns(job),
+        stop: stop(shared, job),
+    });
+    listen(shared, task, &ear);
+    Ok(Some(Hired { adapter, ear, home, login, account, state: shared.state.clone() }))
+}
+
+/// What the agent is given beside what every worker has: an account that the host lends, and what the project says.
+fn given(adapter: &dyn Adapter, program: &Program) -> Vec<(OsString, OsString)> {
+    let lent = adapter.credentials().iter().filter(|name| !program.env.contains_key(**name));
+    let lent = lent.filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
+    lent.chain(program.env.iter().map(|(name, value)| (name.into(), value.into()))).collect()
+}
+
+fn model<'a>(job: &'a Job, agent: &'a Agent) -> Option<&'a str> {
+    let Worker::Agent { model, .. } = &job.worker else { return None };
+    model.as_deref().or(agent.model.as_deref())
+}
+
+fn max_turns(job: &Job) -> Option<u32> {
+    let Worker::Agent { max_turns, .. } = &job.worker else { return None };
+    *max_turns
+}
+
+fn may(job: &Job, agent: &Agent, around: Around<'_>) -> May {
+    let asked: &[_] = match &job.worker {
+        Worker::Agent { capabilities, .. } if !capabilities.is_empty() => capabilities,
+        _ => &agent.capabilities,
+    };
+    let tests = job.tests.as_ref().unwrap_or(&job.about.test_commands);
+    let decision = job.decision_file.iter().filter(|_| job.attempt.role == Role::Check);
+    let files = decision.chain(job.gives.iter().map(|gives| &gives.path));
+    May {
+        network: !job.isolation.no_network,
+        back: around.files.output().parent().map(Into::into).unwrap_or_default(),
+        files: files.map(|name| around.folder.join(name)).collect(),
+        ..May::of(asked, tests)
+    }
+}
+
+/// The program itself. One that is not found is looked for again when it is started, which says why.
+fn found(adapter: &dyn Adapter, program: &Program, task: &Task) -> OsString {
+    let name = OsString::from(program.program.as_deref().unwrap_or(adapter.program()));
+    let path = task.environment.iter().rev().find(|(name, _)| name == "PATH");
+    let path = path.map(|(_, path)| path.clone()).unwrap_or_default();
+    match worker::find(&name, &path, std::slice::from_ref(&task.directory)) {
+        Ok(found) => adapter.native(found).into_os_string(),
+        Err(_) => name,
+    }
+}
+
+/// Asks for the end of the attempt's program, once it has one.
+fn stop(shared: &Arc<Shared>, job: &Job) -> Box<dyn Fn() + Send> {
+    let (shared, key) = (Arc::downgrade(shared), (job.run.clone(), Work::Attempt(job.attempt)));
+    Box::new(move || {
+        if let Some(shared) = shared.upgrade() {
+            shared.stop(&key);
+        }
+    })
+}
+
+/// What comes on standard output is listened to; what comes on standard error stays as it is.
+fn listen(shared: &Shared, task: &mut Task, ear: &Ear) {
+    let (ear, redactor) = (ear.clone(), shared.redactor.fresh());
+    // The first filter that is made is that of standard output.
+    let first = AtomicBool::new(true);
+    task.filter = Some(Arc::new(move || match first.swap(false, Ordering::SeqCst) {
+        true => ear.filter(redactor.fresh()),
+        false => Box::new(redactor.fresh()) as Box<dyn Filter>,
+    }));
+}
+
+/// What an attempt takes over from the one before it.
+#[derive(Debug, Default)]
+struct Before {
+    /// The session that it goes on with.
+    session: Option<String>,
+    /// What was spent and never told to the run.
+    carried: Cost,
+    /// What the session had spent in all.
+    total: Spent,
+}
+
+impl Before {
+    fn of(job: &Job, run: &RunDir, word: &str) -> Before {
+        let interrupted = matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore);
+        let Some(note) = (1..job.attempt.attempt).rev().find_map(|attempt| {
+            let folder = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
+            Note::read(folder.root())
+        }) else {
+            return Before::default();
+        };
+        let carried = if interrupted { note.cost } else { Cost::default() };
+        let goes_on = match job.mode {
+            Mode::Resume => true,
+            Mode::Again => note.goes_on,
+            Mode::Fresh | Mode::Rerun | Mode::Restore => false,
+        };
+        match note.session.filter(|_| goes_on && note.worker == word) {
+            Some(session) => Before { session: Some(session), carried, total: note.total },
+            None => Before { carried, ..Before::default() },
+        }
+    }
+}
+
+/// A name for a session that nobody else has.
+fn uuid() -> String {
+    let mut bytes = [0_u8; 16];
+    // The system has randomness long before anything of ours runs.
+    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+impl Hired {
+    pub fn cost(&self) -> Cost {
+        self.ear.cost()
+    }
+
+    /// What the agent gave, or what its end means. None: what it means for any program.
+    pub fn judge(&self, ended: &Ended, job: &Job) -> Result<Done, Option<AttemptEnd>> {
+        // A login that cannot be put back is still in the home, and put back the next time.
+        let _ = self.home.take_back(&self.login);
+        let told = match (self.ear.halt(), &ended.how) {
+            (Some(Halt::Budget(left)), _) => {
+                self.ear.close(left.pause, false);
+                let message = format!("{} budget is spent", left.whose);
+                return Err(Some(match left.pause {
+                    true => AttemptEnd::Blocked { reason: HoldReason::Budget, until: None, message },
+                    false => AttemptEnd::Failed {
+                        class: ErrorClass::NonRetryable,
+                        code: Some(code::BUDGET.to_owned()),
+                        message,
+                        retry_at: None,
+                    },
+                }));
+            }
+            (Some(Halt::Failed(failure)), _) => Err(failure),
+            (None, How::Exited(status)) => self.ear.end(*status, &ended.tail),
+            (None, how) => {
+                // It hung, and not because of what was said in its session.
+                self.ear.close(matches!(how, How::TimedOut(Which::Silence(_))), false);
+                return Err(None);
+            }
+        };
+        match told {
+            Ok(done) => {
+                self.ear.close(false, false);
+                Ok(done)
+            }
+            Err(failure) => Err(Some(self.failed(failure, job))),
+        }
+    }
+
+    fn failed(&self, failure: Failure, job: &Job) -> AttemptEnd {
+        self.ear.close(failure.goes_on, failure.lost);
+        if failure.lost {
+            // Without its session, it is the same as an attempt that was cut off.
+            return AttemptEnd::Interrupted;
+        }
+        let until = match failure.class {
+            ErrorClass::RateLimit => self.limited(failure.until, job),
+            _ => None,
+        };
+        AttemptEnd::Failed {
+            class: failure.class,
+            code: failure.code.map(str::to_owned),
+            message: cut(format!("{}: {}", self.adapter.word(), failure.message)),
+            retry_at: until,
+        }
+    }
+
+    /// Everyone with the same account is told until when it is limited.
+    fn limited(&self, until: Option<Time>, job: &Job) -> Option<Time> {
+        let until = until.or_else(|| job.waits.then(|| Clock::new().now().after(LIMITED)))?;
+        // Who is not told finds out for itself.
+        let _ = self.account.limit(&self.state, until);
+        Some(until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sessions_are_random_uuids() {
+        let (one, two) = (uuid(), uuid());
+        assert_ne!(one, two);
+        assert_eq!((one.len(), one.as_bytes()[14]), (36, b'4'));
+        assert!("89ab".contains(char::from(one.as_bytes()[19])), "{one}");
+        assert_eq!(one.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+    }
+}
