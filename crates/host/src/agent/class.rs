@@ -31,8 +31,9 @@ pub const NO_END: &str = "agent_no_end";
 pub const MAX_TURNS: &str = "max_steps";
 
 /// The words of providers that mean the same everywhere, in small letters, and what they mean.
-const WORDS: [(&str, Kind); 21] = [
+const WORDS: [(&str, Kind); 22] = [
     ("insufficient_quota", Kind::Billing),
+    ("your current quota", Kind::Billing),
     ("quota exceeded", Kind::Billing),
     ("credit balance", Kind::Billing),
     ("billing", Kind::Billing),

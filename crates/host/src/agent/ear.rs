@@ -53,7 +53,6 @@ pub struct Ear(Arc<Mutex<State>>);
 
 struct State {
     on: Listening,
-    lines: Lines,
     turns: u32,
     until: Option<Time>,
     halt: Option<Halt>,
@@ -74,7 +73,7 @@ impl std::fmt::Debug for Ear {
 
 impl Ear {
     pub fn new(on: Listening) -> Ear {
-        let state = State { on, lines: Lines::default(), turns: 0, until: None, halt: None, kept: 0 };
+        let state = State { on, turns: 0, until: None, halt: None, kept: 0 };
         Ear(Arc::new(Mutex::new(state)))
     }
 
@@ -83,8 +82,18 @@ impl Ear {
     }
 
     /// For the stream of its standard output.
-    pub fn filter(&self, redactor: Redactor) -> Box<dyn Filter> {
-        Box::new(Heard2Lines { redactor, ear: self.clone(), clean: Vec::new() })
+    pub fn output(&self, redactor: Redactor) -> Box<dyn Filter> {
+        self.filter(redactor, State::hear)
+    }
+
+    /// For the stream of its standard error.
+    pub fn errors(&self, redactor: Redactor) -> Box<dyn Filter> {
+        self.filter(redactor, State::hear_error)
+    }
+
+    fn filter(&self, redactor: Redactor, hear: Hear) -> Box<dyn Filter> {
+        let (ear, lines, clean) = (self.clone(), Lines::default(), Vec::new());
+        Box::new(Listener { redactor, lines, clean, ear, hear })
     }
 
     /// Why it was stopped by us, if it was.
@@ -108,22 +117,29 @@ impl Ear {
     /// The attempt is over. Whether another is to go on with its session, or its session is not there.
     pub fn close(&self, goes_on: bool, lost: bool) {
         let mut state = self.state();
+        state.note_cost();
         state.on.note.goes_on = goes_on;
         if lost {
-            state.on.note.session = None;
+            // What it took over is told now, and not by who begins anew.
+            (state.on.note.session, state.on.note.cost) = (None, Cost::default());
         }
-        state.note_cost();
         // Without it, another attempt begins anew.
         let _ = state.on.note.write(&state.on.folder);
     }
 }
 
 impl State {
-    fn hear(&mut self, line: Line<'_>, out: &mut Vec<u8>) {
-        let bytes = match line {
-            Line::Whole(bytes) => bytes,
-            Line::TooLong => return shown(out, "[skein: an event was too long to be read]"),
-        };
+    fn hear_error(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        match self.on.reader.hear_error(&String::from_utf8_lossy(bytes)) {
+            Some(heard) => heard.into_iter().for_each(|heard| self.heard(heard, out)),
+            None => {
+                out.extend_from_slice(bytes);
+                out.push(b'\n');
+            }
+        }
+    }
+
+    fn hear(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         let Ok(event @ Value::Object(_)) = serde_json::from_slice::<Value>(bytes) else {
             out.extend_from_slice(bytes);
             out.push(b'\n');
@@ -219,27 +235,34 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Secrets are taken out first, so that no event has one.
-struct Heard2Lines {
+/// What is done with a line.
+type Hear = fn(&mut State, &[u8], &mut Vec<u8>);
+
+/// One stream. Secrets are taken out first, so that no event has one.
+struct Listener {
     redactor: Redactor,
-    ear: Ear,
+    lines: Lines,
     clean: Vec<u8>,
+    ear: Ear,
+    hear: Hear,
 }
 
-impl Heard2Lines {
+impl Listener {
     fn give(&mut self, last: bool, out: &mut Vec<u8>) {
-        let mut state = self.ear.state();
-        let mut lines = std::mem::take(&mut state.lines);
-        lines.push(&self.clean, |line| state.hear(line, out));
+        let (mut state, hear) = (self.ear.state(), self.hear);
+        let mut each = |line: Line<'_>| match line {
+            Line::Whole(bytes) => hear(&mut state, bytes, out),
+            Line::TooLong => shown(out, "[skein: a line was too long to be read]"),
+        };
+        self.lines.push(&self.clean, &mut each);
         if last {
-            lines.finish(|line| state.hear(line, out));
+            self.lines.finish(&mut each);
         }
-        state.lines = lines;
         self.clean.clear();
     }
 }
 
-impl Filter for Heard2Lines {
+impl Filter for Listener {
     fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.redactor.push(bytes, &mut self.clean);
         self.give(false, out);
@@ -308,7 +331,7 @@ mod tests {
             max_turns,
             stop: Box::new(move || drop(told.fetch_add(1, Ordering::SeqCst))),
         });
-        let filter = ear.filter(Redactor::new([]).unwrap());
+        let filter = ear.output(Redactor::new([]).unwrap());
         Heard1 { ear, filter, folder, stops, _dir: dir }
     }
 
@@ -327,7 +350,6 @@ mod tests {
         assert_eq!(one.say(b"lo\\nyou\"}\n{\"new\": 1}\n[1]\n{broken\n"), "hello\nyou\n[1]\n{broken\n");
         one.say(b"{\"tokens\": 70}\n");
         assert_eq!(one.say(b"{\"tool\": \"Read\"}\n"), "> Read a b  (70 tokens so far)\n");
-        assert_eq!(one.say(&[0xff, b'\n']).len(), 0, "no text is left out");
     }
 
     #[test]

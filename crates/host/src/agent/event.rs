@@ -89,6 +89,11 @@ pub struct Done {
 pub trait Reader: Send {
     fn hear(&mut self, event: &Value) -> Vec<Heard>;
 
+    /// A line of its standard error. None: it is for people.
+    fn hear_error(&mut self, _line: &str) -> Option<Vec<Heard>> {
+        None
+    }
+
     /// Whether an event is too small to be kept.
     fn is_noise(&self, _event: &Value) -> bool {
         false

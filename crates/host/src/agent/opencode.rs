@@ -1,6 +1,7 @@
 //! OpenCode: `opencode run --format json`, with events as lines of JSON.
 //!
-//! It prints nothing while it tries again, and tries some things for ever: those are counted here.
+//! It prints no event while it tries again, and tries some things for ever. So its log is asked for, too: it tells which
+//! session it is before any model is asked, and every error when it happens.
 
 use serde_json::{Value, json};
 use skein_core::time::Millis;
@@ -29,6 +30,8 @@ const QUIET: [&str; 6] = [
 /// Answers that were cut off, and requests that were too long: it would ask for ever.
 const CUT_OFF: u32 = 3;
 const TOO_LONG: u32 = 2;
+/// How often it may meet an error of its service in a row. It would wait longer from each to the next.
+const ERRORS: u32 = 2;
 
 impl Adapter for OpenCode {
     fn word(&self) -> &'static str {
@@ -55,7 +58,8 @@ impl Adapter for OpenCode {
     fn call(&self, request: &Request<'_>) -> Call {
         let mut call = Call::default();
         // With a title, no model is asked for one.
-        call.args(["run", "--format", "json", "--pure", "--title", "skein", "--dir"]).arg(request.folder);
+        call.args(["run", "--format", "json", "--pure", "--title", "skein", "--print-logs", "--log-level", "INFO"]);
+        call.arg("--dir").arg(request.folder);
         if let Some(model) = request.model {
             call.args(["-m", model]);
         }
@@ -95,11 +99,13 @@ struct Events {
     reason: String,
     cut_off: u32,
     too_long: u32,
+    errors: u32,
     error: Option<Value>,
 }
 
 impl Events {
     fn finished(&mut self, part: &Value) -> Vec<Heard> {
+        self.errors = 0;
         self.reason = text(part, "/reason").to_owned();
         self.spent.add(Spent {
             input: number(part, "/tokens/input") + number(part, "/tokens/cache/write"),
@@ -114,6 +120,21 @@ impl Events {
             heard.push(Heard::Hopeless(Failure::new(Kind::Service, message)));
         }
         heard
+    }
+
+    /// An error of its service, which it would try again after.
+    fn failed(&mut self, message: &str) -> Vec<Heard> {
+        self.errors += 1;
+        let kind = Kind::of_words(message);
+        let failure = match kind {
+            Kind::Limit => limited(message, wait_in(message).map(Millis)),
+            _ => Failure::new(kind, message),
+        };
+        // It gives up by itself after others.
+        match self.errors > ERRORS || matches!(kind, Kind::Limit | Kind::Billing) {
+            true => vec![Heard::Hopeless(failure)],
+            false => vec![Heard::Note(message.to_owned())],
+        }
     }
 
     fn error(&mut self, event: &Value) -> Vec<Heard> {
@@ -146,9 +167,23 @@ fn failure(error: &Value) -> Failure {
         (_, Some(status)) => Kind::of_status(status),
         _ => Kind::of_words(&message),
     };
-    let until = (kind == Kind::Limit).then(|| wait(data, &message)).flatten();
-    let until = until.map(|wait| Clock::new().now().after(wait));
-    Failure::new(kind, message).until(until)
+    match kind {
+        Kind::Limit => limited(&message, wait(data, &message)),
+        kind => Failure::new(kind, message),
+    }
+}
+
+fn limited(message: &str, wait: Option<Millis>) -> Failure {
+    Failure::new(Kind::Limit, message).until(wait.map(|wait| Clock::new().now().after(wait)))
+}
+
+/// The value of a field in a line of its log. One with spaces in it stands in quotes.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let after = line.split(&format!(" {name}=")).nth(1)?;
+    match after.strip_prefix('"') {
+        Some(quoted) => quoted.split('"').next(),
+        None => after.split(' ').next(),
+    }
 }
 
 /// How long it is to wait, as the answer says.
@@ -183,6 +218,20 @@ impl Reader for Events {
             _ => Vec::new(),
         });
         heard
+    }
+
+    fn hear_error(&mut self, line: &str) -> Option<Vec<Heard>> {
+        if !line.starts_with("timestamp=") {
+            return None;
+        }
+        Some(match field(line, "message") {
+            Some("created") => {
+                let id = field(line, "id").filter(|id| id.starts_with("ses_"));
+                id.map(|id| Heard::Session(id.to_owned())).into_iter().collect()
+            }
+            Some("stream error") => self.failed(field(line, "error.error").unwrap_or_default()),
+            _ => Vec::new(),
+        })
     }
 
     fn end(&self, status: i32, errors: &str) -> Result<Done, Failure> {

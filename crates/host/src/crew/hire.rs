@@ -34,7 +34,7 @@ use crate::{
     },
     clock::Clock,
     secret::Secret,
-    worker::{self, Ended, Filter, How, Task, Which, Work},
+    worker::{self, Ended, How, Task, Which, Work},
     workspace::{Root, RunDir},
 };
 
@@ -198,14 +198,14 @@ fn stop(shared: &Arc<Shared>, job: &Job) -> Box<dyn Fn() + Send> {
     })
 }
 
-/// What comes on standard output is listened to; what comes on standard error stays as it is.
+/// Both its streams are listened to.
 fn listen(shared: &Shared, task: &mut Task, ear: &Ear) {
     let (ear, redactor) = (ear.clone(), shared.redactor.fresh());
     // The first filter that is made is that of standard output.
     let first = AtomicBool::new(true);
     task.filter = Some(Arc::new(move || match first.swap(false, Ordering::SeqCst) {
-        true => ear.filter(redactor.fresh()),
-        false => Box::new(redactor.fresh()) as Box<dyn Filter>,
+        true => ear.output(redactor.fresh()),
+        false => ear.errors(redactor.fresh()),
     }));
 }
 
