@@ -102,11 +102,13 @@ fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Progra
 }
 
 fn capabilities<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Capability>, D::Error> {
-    const WORDS: [&str; 4] =
-        [CAPABILITIES[0].0, CAPABILITIES[1].0, CAPABILITIES[2].0, CAPABILITIES[3].0];
+    const WORDS: [&str; 4] = [CAPABILITIES[0].0, CAPABILITIES[1].0, CAPABILITIES[2].0, CAPABILITIES[3].0];
     let words = Vec::<String>::deserialize(from)?;
-    let known = |word: &String| CAPABILITIES.iter().find(|(known, _)| known == word).map(|(_, capability)| *capability);
-    let capabilities = words.iter().map(|word| known(word).ok_or_else(|| D::Error::unknown_variant(word, &WORDS)));
+    let known = |word: &String| {
+        CAPABILITIES.iter().find(|(known, _)| known == word).map(|(_, capability)| *capability)
+    };
+    let capabilities =
+        words.iter().map(|word| known(word).ok_or_else(|| D::Error::unknown_variant(word, &WORDS)));
     capabilities.collect()
 }
 
@@ -204,7 +206,8 @@ mod tests {
 
     #[test]
     fn every_agent_has_its_word() {
-        let words: Vec<&str> = skein_host::agent::ALL.iter().map(|agent| agent.word()).chain([CUSTOM]).collect();
+        let words: Vec<&str> =
+            skein_host::agent::ALL.iter().map(|agent| agent.word()).chain([CUSTOM]).collect();
         assert_eq!(words, WORKERS);
     }
 

@@ -3,7 +3,7 @@
 //! Owns what status codes and the words of providers mean, for all agents alike. What an agent itself calls its errors
 //! is in its own file.
 
-use skein_core::{ir::ErrorClass, time::Time};
+use skein_core::{engine::code, ir::ErrorClass, time::Time};
 
 /// A failure, and what may come of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,7 @@ pub const REQUEST: &str = "agent_request";
 pub const USAGE: &str = "agent_usage";
 pub const NO_END: &str = "agent_no_end";
 pub const MAX_TURNS: &str = "max_steps";
+pub const BUDGET: &str = code::BUDGET;
 
 /// The words of providers that mean the same everywhere, in small letters, and what they mean.
 const WORDS: [(&str, Kind); 22] = [
@@ -69,6 +70,8 @@ pub enum Kind {
     /// The program does not take its arguments.
     Usage,
     Turns,
+    /// It has spent what it may.
+    Budget,
     /// It ended without saying that it is done.
     NoEnd,
 }
@@ -107,6 +110,7 @@ impl Kind {
             Kind::Service => (ErrorClass::Transient, SERVICE),
             Kind::Usage => (ErrorClass::Fatal, USAGE),
             Kind::Turns => (ErrorClass::NonRetryable, MAX_TURNS),
+            Kind::Budget => (ErrorClass::NonRetryable, BUDGET),
             Kind::NoEnd => (ErrorClass::AgentError, NO_END),
         }
     }
@@ -118,6 +122,11 @@ impl Failure {
         // What failed for reasons outside of the conversation can go on with it.
         let goes_on = matches!(kind, Kind::Limit | Kind::Service);
         Failure { class, code: Some(code), message: message.into(), until: None, goes_on, lost: false }
+    }
+
+    /// Whether it is that a budget is spent.
+    pub fn is_budget(&self) -> bool {
+        self.code == Some(BUDGET)
     }
 
     /// A session that cannot be gone on with.
@@ -134,7 +143,8 @@ impl Failure {
 /// How long a message asks to wait, such as `try again in 2 hours 5 minutes` or `try again in 1.5s`, in milliseconds.
 pub fn wait_in(message: &str) -> Option<u64> {
     let lower = message.to_lowercase();
-    let after = ["try again in ", "retry in ", "retry after "].iter().find_map(|part| lower.split(part).nth(1))?;
+    let after =
+        ["try again in ", "retry in ", "retry after "].iter().find_map(|part| lower.split(part).nth(1))?;
     let mut total = 0.0;
     let mut found = false;
     let mut rest = after.trim_start_matches("about ");

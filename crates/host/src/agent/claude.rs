@@ -70,6 +70,10 @@ impl Adapter for Claude {
         if let Some(most) = request.max_turns {
             call.args(["--max-turns", &most.to_string()]);
         }
+        if let Some(most) = request.micro_usd {
+            // It knows its prices; we hear of money only in the end.
+            call.args(["--max-budget-usd", &format!("{}.{:06}", most / 1_000_000, most % 1_000_000)]);
+        }
         if let Some(schema) = request.schema {
             call.args(["--json-schema", &schema.to_string()]);
         }
@@ -159,7 +163,9 @@ impl Events {
                 let message = format!("its service answers with {status}, and it tries again");
                 // A wrong key does not become right.
                 match status {
-                    401 | 403 => vec![Heard::Hopeless(Failure::new(Kind::Auth, "its key or login was refused"))],
+                    401 | 403 => {
+                        vec![Heard::Hopeless(Failure::new(Kind::Auth, "its key or login was refused"))]
+                    }
                     _ => vec![Heard::Note(message)],
                 }
             }
@@ -190,9 +196,9 @@ impl Events {
     }
 
     fn failed(&self, result: &Value) -> Failure {
-        let errors = result["errors"].as_array().map(|errors| {
-            errors.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; ")
-        });
+        let errors = result["errors"]
+            .as_array()
+            .map(|errors| errors.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; "));
         let message = match result["result"].as_str() {
             Some(said) if !said.is_empty() => said.to_owned(),
             _ => errors.filter(|errors| !errors.is_empty()).unwrap_or_else(|| "it failed".to_owned()),
@@ -203,6 +209,7 @@ impl Events {
         let status = result["api_error_status"].as_u64();
         let kind = match (text(result, "/subtype"), text(result, "/terminal_reason"), self.error.as_str()) {
             ("error_max_turns", ..) => Kind::Turns,
+            ("error_max_budget_usd", ..) => Kind::Budget,
             (_, "prompt_too_long", _) => Kind::Context,
             (_, _, "rate_limit") => Kind::Limit,
             (_, _, "billing_error") => Kind::Billing,

@@ -43,7 +43,10 @@ impl Adapter for Codex {
     }
 
     fn login(&self) -> Login {
-        Login { from: personal("CODEX_HOME", ".codex").map(|folder| folder.join("auth.json")), to: "auth.json" }
+        Login {
+            from: personal("CODEX_HOME", ".codex").map(|folder| folder.join("auth.json")),
+            to: "auth.json",
+        }
     }
 
     fn answers(&self, may: &May, schema: Option<&Value>) -> bool {
@@ -67,6 +70,8 @@ impl Adapter for Codex {
         for setting in [
             "check_for_update_on_startup=false",
             "analytics.enabled=false",
+            // Nothing of the repository that it works on tells it what to do.
+            "project_doc_max_bytes=0",
             // Keys and tokens are not for the commands that it runs.
             "shell_environment_policy.ignore_default_excludes=false",
         ] {
@@ -94,8 +99,11 @@ impl Adapter for Codex {
     }
 
     fn reader(&self, home: &Home) -> Box<dyn Reader> {
-        let home = home.path.clone().or_else(|| personal("CODEX_HOME", ".codex"));
-        Box::new(Events { home, ..Events::default() })
+        Box::new(Events::of(home, ""))
+    }
+
+    fn total(&self, home: &Home, session: &str) -> Option<Spent> {
+        Events::of(home, session).spent()
     }
 }
 
@@ -122,8 +130,13 @@ fn strict(schema: &Value) -> Option<Value> {
 fn close(schema: &mut Value) -> bool {
     let Value::Object(fields) = schema else { return true };
     if let Some(Value::Object(properties)) = fields.get("properties") {
-        let required: Vec<&str> =
-            fields.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let required: Vec<&str> = fields
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         let all = properties.keys().all(|name| required.contains(&name.as_str()));
         if !all || fields.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false)) {
             return false;
@@ -140,7 +153,9 @@ fn close(schema: &mut Value) -> bool {
         }
         "items" => close(value),
         "anyOf" => value.as_array_mut().is_none_or(|any| any.iter_mut().all(close)),
-        "allOf" | "oneOf" | "not" | "if" | "then" | "else" | "patternProperties" | "dependentSchemas" => false,
+        "allOf" | "oneOf" | "not" | "if" | "then" | "else" | "patternProperties" | "dependentSchemas" => {
+            false
+        }
         _ => true,
     })
 }
@@ -157,8 +172,17 @@ struct Events {
 }
 
 impl Events {
-    /// Reads on in the file of the session; what was used in all, if there is news.
+    fn of(home: &Home, session: &str) -> Events {
+        let home = home.path.clone().or_else(|| personal("CODEX_HOME", ".codex"));
+        Events { home, session: session.to_owned(), ..Events::default() }
+    }
+
     fn used(&mut self) -> Option<Heard> {
+        self.spent().map(|spent| Heard::Used(Used::Session(spent)))
+    }
+
+    /// Reads on in the file of the session; what was spent in all, if there is news.
+    fn spent(&mut self) -> Option<Spent> {
         if self.file.is_none() {
             let sessions = self.home.as_ref()?.join(SESSIONS);
             let path = find(&sessions, &self.session, &mut 0)?;
@@ -184,7 +208,7 @@ impl Events {
                 last = Some(spent(usage));
             }
         }
-        last.map(|spent| Heard::Used(Used::Session(spent)))
+        last
     }
 
     fn item(&mut self, event: &Value) -> Vec<Heard> {
@@ -204,9 +228,10 @@ impl Events {
                 Some(Heard::Tool { name: "edit".to_owned(), on: paths.join(", ") })
             }
             ("error", true) => Some(Heard::Note(text(item, "/message").to_owned())),
-            ("web_search" | "mcp_tool_call", false) => {
-                Some(Heard::Tool { name: text(item, "/type").to_owned(), on: text(item, "/query").to_owned() })
-            }
+            ("web_search" | "mcp_tool_call", false) => Some(Heard::Tool {
+                name: text(item, "/type").to_owned(),
+                on: text(item, "/query").to_owned(),
+            }),
             _ => None,
         };
         let turn = matches!(heard, Some(Heard::Tool { .. })).then_some(Heard::Turn);
@@ -238,7 +263,7 @@ fn find(folder: &Path, session: &str, looked: &mut usize) -> Option<PathBuf> {
         if path.is_dir() {
             return find(&path, session, looked);
         }
-        path.file_name()?.to_str()?.contains(session).then_some(path)
+        path.file_name()?.to_str()?.strip_suffix(".jsonl")?.ends_with(session).then_some(path)
     })
 }
 
@@ -271,7 +296,8 @@ impl Reader for Events {
             }
             Some(Err(message)) => {
                 let wait = wait_in(message).and_then(|wait| i64::try_from(wait).ok());
-                let until = wait.map(|wait| skein_core::time::Time(Clock::new().now().0.saturating_add(wait)));
+                let until =
+                    wait.map(|wait| skein_core::time::Time(Clock::new().now().0.saturating_add(wait)));
                 let kind = Kind::of_words(message);
                 Err(Failure::new(kind, message.clone()).until(until.filter(|_| kind == Kind::Limit)))
             }

@@ -329,7 +329,9 @@ mod tests {
             folder: folder.clone(),
             events: Some(File::create(dir.path().join("events")).unwrap()),
             max_turns,
-            stop: Box::new(move || drop(told.fetch_add(1, Ordering::SeqCst))),
+            stop: Box::new(move || {
+                told.fetch_add(1, Ordering::SeqCst);
+            }),
         });
         let filter = ear.output(Redactor::new([]).unwrap());
         Heard1 { ear, filter, folder, stops, _dir: dir }

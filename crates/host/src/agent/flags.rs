@@ -96,11 +96,12 @@ pub fn codex(may: &May) -> Vec<String> {
 /// `permission`. Rules of one kind are tried in order, and the last that fits decides.
 pub fn opencode(may: &May) -> Value {
     let mut all = Map::new();
-    const DENIED: [&str; 10] = [
-        "*", "task", "skill", "webfetch", "websearch", "todowrite", "question", "doom_loop", "lsp", "bash",
-    ];
+    const DENIED: [&str; 10] =
+        ["*", "task", "skill", "webfetch", "websearch", "todowrite", "question", "doom_loop", "lsp", "bash"];
     DENIED.iter().for_each(|name| drop(all.insert((*name).to_owned(), json!("deny"))));
-    ["read", "glob", "grep", "list"].iter().for_each(|name| drop(all.insert((*name).to_owned(), json!("allow"))));
+    ["read", "glob", "grep", "list"]
+        .iter()
+        .for_each(|name| drop(all.insert((*name).to_owned(), json!("allow"))));
     let back = format!("{}/*", may.back.display());
     all.insert("external_directory".to_owned(), json!({"*": "deny", (back): "allow"}));
     let mut edit = Map::new();
@@ -155,10 +156,7 @@ mod tests {
         let may = May { files: vec!["/w/.decision.json".into()], ..may(&[Capability::Read], &[]) };
         let (tools, rules) = claude(&may);
         assert_eq!(tools, "Read,Glob,Grep,Edit,Write");
-        assert_eq!(
-            rules,
-            "Read,Glob,Grep,Edit(//s/runs/r/attempts/a/back/**),Edit(//w/.decision.json)"
-        );
+        assert_eq!(rules, "Read,Glob,Grep,Edit(//s/runs/r/attempts/a/back/**),Edit(//w/.decision.json)");
         assert_eq!(codex(&may), ["-s", "read-only"]);
         let permission = opencode(&may);
         assert_eq!(permission["bash"], "deny");
@@ -183,7 +181,10 @@ mod tests {
         let both = [Capability::Read, Capability::RunTests];
         let named = may(&both, &[&["cargo", "test"], &["sh", "-c", "a b"]]);
         assert!(claude(&named).1.ends_with("Bash(cargo test),Bash(sh -c 'a b')"));
-        assert_eq!(opencode(&named)["bash"], json!({"*": "deny", "cargo test": "allow", "sh -c 'a b'": "allow"}));
+        assert_eq!(
+            opencode(&named)["bash"],
+            json!({"*": "deny", "cargo test": "allow", "sh -c 'a b'": "allow"})
+        );
         assert!(!named.edit);
         assert_eq!(may(&both, &[]).run, Run::Anything);
         assert_eq!(may(&[Capability::RunCommands], &[&["x"]]).run, Run::Anything);

@@ -99,7 +99,8 @@ impl Meter {
     /// What was spent so far, in few words. None: nothing is known.
     pub fn shown(&self) -> Option<String> {
         let cost = self.cost();
-        let usd = cost.micro_usd.map(|micro| format!(", ${}.{:04}", micro / 1_000_000, micro % 1_000_000 / 100));
+        let usd =
+            cost.micro_usd.map(|micro| format!(", ${}.{:04}", micro / 1_000_000, micro % 1_000_000 / 100));
         (!cost.is_zero()).then(|| format!("{} tokens{}", cost.tokens, usd.unwrap_or_default()))
     }
 }

@@ -5,8 +5,8 @@
 //! agent, write a file beside `claude`, and name it in [`ALL`] and in the table of `flags`.
 
 pub mod account;
-mod claude;
 mod class;
+mod claude;
 mod codex;
 mod ear;
 mod event;
@@ -49,6 +49,10 @@ pub trait Adapter: fmt::Debug + Send + Sync {
     fn call(&self, request: &Request<'_>) -> Call;
     /// Who understands what it prints.
     fn reader(&self, home: &Home) -> Box<dyn Reader>;
+    /// What a session has spent in all, where the agent keeps that on disk.
+    fn total(&self, _home: &Home, _session: &str) -> Option<Spent> {
+        None
+    }
     /// The program itself, where the one that was found only starts it.
     fn native(&self, found: PathBuf) -> PathBuf {
         found
@@ -70,6 +74,8 @@ pub struct Request<'a> {
     /// What its answer must look like, if it is to be one value.
     pub schema: Option<&'a Value>,
     pub max_turns: Option<u32>,
+    /// What it may spend, in millionths.
+    pub micro_usd: Option<u64>,
     pub home: &'a Home,
     /// Where it works.
     pub folder: &'a Path,

@@ -58,7 +58,17 @@ impl Adapter for OpenCode {
     fn call(&self, request: &Request<'_>) -> Call {
         let mut call = Call::default();
         // With a title, no model is asked for one.
-        call.args(["run", "--format", "json", "--pure", "--title", "skein", "--print-logs", "--log-level", "INFO"]);
+        call.args([
+            "run",
+            "--format",
+            "json",
+            "--pure",
+            "--title",
+            "skein",
+            "--print-logs",
+            "--log-level",
+            "INFO",
+        ]);
         call.arg("--dir").arg(request.folder);
         if let Some(model) = request.model {
             call.args(["-m", model]);
@@ -77,7 +87,9 @@ impl Adapter for OpenCode {
             call.set(name, "1");
         }
         if let Some(home) = &request.home.path {
-            for (name, below) in [("CONFIG", "config"), ("DATA", "data"), ("STATE", "state"), ("CACHE", "cache")] {
+            for (name, below) in
+                [("CONFIG", "config"), ("DATA", "data"), ("STATE", "state"), ("CACHE", "cache")]
+            {
                 call.set(&format!("XDG_{name}_HOME"), home.join(below));
             }
             // It looks for `.opencode` in the home folder, too.
@@ -189,7 +201,8 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 /// How long it is to wait, as the answer says.
 fn wait(data: &Value, message: &str) -> Option<Millis> {
     let header = |name: &str| data["responseHeaders"][name].as_str()?.trim().parse::<u64>().ok();
-    let told = header("retry-after-ms").or_else(|| header("retry-after").map(|seconds| seconds.saturating_mul(1_000)));
+    let told = header("retry-after-ms")
+        .or_else(|| header("retry-after").map(|seconds| seconds.saturating_mul(1_000)));
     told.or_else(|| wait_in(message)).map(Millis)
 }
 
@@ -206,9 +219,12 @@ impl Reader for Events {
             }
             "tool_use" => {
                 let input = &part["state"]["input"];
-                let on = ["command", "filePath", "pattern", "path"].iter().find_map(|name| input[*name].as_str());
-                let tool =
-                    Heard::Tool { name: text(part, "/tool").to_owned(), on: on.unwrap_or_default().to_owned() };
+                let on =
+                    ["command", "filePath", "pattern", "path"].iter().find_map(|name| input[*name].as_str());
+                let tool = Heard::Tool {
+                    name: text(part, "/tool").to_owned(),
+                    on: on.unwrap_or_default().to_owned(),
+                };
                 let failed = (text(part, "/state/status") == "error")
                     .then(|| Heard::Note(text(part, "/state/error").chars().take(200).collect()));
                 [tool].into_iter().chain(failed).collect()
@@ -245,9 +261,7 @@ impl Reader for Events {
         Err(match (told, self.reason.as_str()) {
             (Some(told), _) if errors.contains("Session not found") => Failure::lost(told),
             (Some(told), "") => Failure::new(Kind::Usage, told),
-            (_, reason) => {
-                Failure::new(Kind::NoEnd, format!("it ended without an answer, after `{reason}`"))
-            }
+            (_, reason) => Failure::new(Kind::NoEnd, format!("it ended without an answer, after `{reason}`")),
         })
     }
 }

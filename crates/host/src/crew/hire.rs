@@ -29,8 +29,8 @@ use super::{
 };
 use crate::{
     agent::{
-        self, Adapter, Done, Ear, Failure, Halt, Home, Listening, Login, May, Meter, Note, Request, Session, Spent,
-        account::Account,
+        self, Adapter, Done, Ear, Failure, Halt, Home, Left, Listening, Login, May, Meter, Note, Request,
+        Session, Spent, account::Account,
     },
     clock::Clock,
     secret::Secret,
@@ -87,17 +87,15 @@ pub fn hire(
         true => Home::inherited(),
         false => {
             let place = run.home(job.attempt.at, word).map_err(never)?;
-            Home::open(place.path(), &login).map_err(|error| never(format!("its home cannot be made: {error}")))?
+            Home::open(place.path(), &login)
+                .map_err(|error| never(format!("its home cannot be made: {error}")))?
         }
     };
-    let before = Before::of(job, run, word);
+    let before = Before::of(job, run, adapter, &home);
     let may = may(job, agent, around);
     let schema = job.outputs.document().filter(|schema| schema["type"] == "object");
-    let around = Around {
-        goes_on: before.session.is_some(),
-        answers: job.attempt.role == Role::Main && adapter.answers(&may, schema),
-        ..around
-    };
+    let around =
+        Around { goes_on: before.session.is_some(), answers: adapter.answers(&may, schema), ..around };
     let fresh = uuid();
     let model = model(job, agent);
     let request = Request {
@@ -106,6 +104,7 @@ pub fn hire(
         session: before.session.as_deref().map_or(Session::New(&fresh), Session::Resume),
         schema,
         max_turns: max_turns(job),
+        micro_usd: job.left.iter().filter_map(|left| left.micro_usd).min(),
         home: &home,
         folder: around.folder,
         files: around.files.root().path(),
@@ -113,7 +112,8 @@ pub fn hire(
     };
     let call = adapter.call(&request);
     for (path, bytes) in &call.files {
-        fs::write(path, bytes).map_err(|error| never(format!("{} cannot be written: {error}", path.display())))?;
+        fs::write(path, bytes)
+            .map_err(|error| never(format!("{} cannot be written: {error}", path.display())))?;
     }
     task.arguments = call.arguments;
     task.environment.extend(call.environment);
@@ -221,7 +221,7 @@ struct Before {
 }
 
 impl Before {
-    fn of(job: &Job, run: &RunDir, word: &str) -> Before {
+    fn of(job: &Job, run: &RunDir, adapter: &dyn Adapter, home: &Home) -> Before {
         let interrupted = matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore);
         let Some(note) = (1..job.attempt.attempt).rev().find_map(|attempt| {
             let folder = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
@@ -229,14 +229,21 @@ impl Before {
         }) else {
             return Before::default();
         };
-        let carried = if interrupted { note.cost } else { Cost::default() };
+        let mut carried = if interrupted { note.cost } else { Cost::default() };
+        let mut total = note.total;
+        let session = note.session.filter(|_| note.worker == adapter.word());
+        if interrupted && let Some(now) = session.as_ref().and_then(|session| adapter.total(home, session)) {
+            // It may have spent more than it lived to tell.
+            carried.add(Cost { tokens: now.since(total).tokens(), micro_usd: None });
+            total = now;
+        }
         let goes_on = match job.mode {
             Mode::Resume => true,
             Mode::Again => note.goes_on,
             Mode::Fresh | Mode::Rerun | Mode::Restore => false,
         };
-        match note.session.filter(|_| goes_on && note.worker == word) {
-            Some(session) => Before { session: Some(session), carried, total: note.total },
+        match session.filter(|_| goes_on) {
+            Some(session) => Before { session: Some(session), carried, total },
             None => Before { carried, ..Before::default() },
         }
     }
@@ -263,19 +270,7 @@ impl Hired {
         // A login that cannot be put back is still in the home, and put back the next time.
         let _ = self.home.take_back(&self.login);
         let told = match (self.ear.halt(), &ended.how) {
-            (Some(Halt::Budget(left)), _) => {
-                self.ear.close(left.pause, false);
-                let message = format!("{} budget is spent", left.whose);
-                return Err(Some(match left.pause {
-                    true => AttemptEnd::Blocked { reason: HoldReason::Budget, until: None, message },
-                    false => AttemptEnd::Failed {
-                        class: ErrorClass::NonRetryable,
-                        code: Some(code::BUDGET.to_owned()),
-                        message,
-                        retry_at: None,
-                    },
-                }));
-            }
+            (Some(Halt::Budget(left)), _) => return Err(Some(self.spent(&left))),
             (Some(Halt::Failed(failure)), _) => Err(failure),
             (None, How::Exited(status)) => self.ear.end(*status, &ended.tail),
             (None, how) => {
@@ -289,7 +284,25 @@ impl Hired {
                 self.ear.close(false, false);
                 Ok(done)
             }
-            Err(failure) => Err(Some(self.failed(failure, job))),
+            Err(failure) => {
+                let left = job.left.iter().find(|left| failure.is_budget() && left.micro_usd.is_some());
+                Err(Some(left.map_or_else(|| self.failed(failure.clone(), job), |left| self.spent(left))))
+            }
+        }
+    }
+
+    /// A budget is spent: a person is asked, or the step fails.
+    fn spent(&self, left: &Left) -> AttemptEnd {
+        self.ear.close(left.pause, false);
+        let message = format!("{} budget is spent", left.whose);
+        match left.pause {
+            true => AttemptEnd::Blocked { reason: HoldReason::Budget, until: None, message },
+            false => AttemptEnd::Failed {
+                class: ErrorClass::NonRetryable,
+                code: Some(code::BUDGET.to_owned()),
+                message,
+                retry_at: None,
+            },
         }
     }
 

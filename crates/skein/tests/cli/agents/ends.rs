@@ -11,7 +11,7 @@ use super::{
 const RETRIED: &str = "name: retried\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\n    worker: AGENT\n    \
     instructions: Do it.\n    capabilities: [READ]\n    on_failure: retry\n    max_retries: 1\n";
 
-for_each_agent!(a_server_error_is_retried, a_wrong_key_is_not, too_long_a_conversation_is_not, a_missing_model_is_not);
+for_each_agent!(a_server_error_is_retried, a_wrong_key_is_not, too_long_a_conversation_is_not);
 
 fn fail(status: u16, kind: &str, code: &str, message: &str) -> Turn {
     let error = json!({"type": "error", "error": {"type": kind, "code": code, "message": message}});
@@ -44,7 +44,8 @@ fn a_server_error_is_retried(kind: Kind) {
 }
 
 fn a_wrong_key_is_not(kind: Kind) {
-    let error = error(kind, fail(401, "authentication_error", "invalid_api_key", "Incorrect API key provided."));
+    let error =
+        error(kind, fail(401, "authentication_error", "invalid_api_key", "Incorrect API key provided."));
     assert_eq!((&error["class"], &error["code"]), (&json!("fatal"), &json!("agent_auth")), "{error}");
 }
 
@@ -54,10 +55,9 @@ fn too_long_a_conversation_is_not(kind: Kind) {
         _ => "Your input exceeds the context window of this model.",
     };
     let error = error(kind, fail(400, "invalid_request_error", "context_length_exceeded", message));
-    assert_eq!((&error["class"], &error["code"]), (&json!("non_retryable"), &json!("agent_context")), "{error}");
-}
-
-fn a_missing_model_is_not(kind: Kind) {
-    let error = error(kind, fail(404, "not_found_error", "model_not_found", "The model does not exist."));
-    assert_eq!((&error["class"], &error["code"]), (&json!("fatal"), &json!("agent_model")), "{error}");
+    assert_eq!(
+        (&error["class"], &error["code"]),
+        (&json!("non_retryable"), &json!("agent_context")),
+        "{error}"
+    );
 }

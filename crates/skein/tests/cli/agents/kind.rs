@@ -48,7 +48,9 @@ impl Kind {
         let base = format!("http://127.0.0.1:{port}");
         match self.service {
             Service::Messages => {
-                format!("{begin}env = {{ ANTHROPIC_BASE_URL = \"{base}\", ANTHROPIC_API_KEY = \"sk-ant-test-key\" }}\n")
+                format!(
+                    "{begin}env = {{ ANTHROPIC_BASE_URL = \"{base}\", ANTHROPIC_API_KEY = \"sk-ant-test-key\" }}\n"
+                )
             }
             Service::Responses => {
                 let provider = format!(

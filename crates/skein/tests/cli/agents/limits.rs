@@ -15,7 +15,13 @@ fn flow(more: &str) -> String {
     )
 }
 
-for_each_agent!(a_limit_pauses, a_limit_without_waiting_fails, a_budget_stops_it, a_budget_pauses_it, steps_are_counted);
+for_each_agent!(
+    a_limit_pauses,
+    a_limit_without_waiting_fails,
+    a_budget_stops_it,
+    a_budget_pauses_it,
+    steps_are_counted
+);
 
 fn limited() -> Turn {
     let error = json!({"type": "error", "error": {"type": "rate_limit_error", "code": "rate_limit_exceeded",
@@ -67,7 +73,8 @@ fn spending() -> Model {
 fn a_budget_stops_it(kind: Kind) {
     let model = spending();
     let most = 3 * kind.service.tokens();
-    let project = kind.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: stop}}}}\n")));
+    let project =
+        kind.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: stop}}}}\n")));
     let result = project.json("run flow.yaml", 4);
     let error = &result["steps"][0]["error"];
     assert_eq!(error["code"], "budget", "{error}");
@@ -79,7 +86,8 @@ fn a_budget_stops_it(kind: Kind) {
 fn a_budget_pauses_it(kind: Kind) {
     let model = spending();
     let most = 2 * kind.service.tokens();
-    let project = kind.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: pause}}}}\n")));
+    let project =
+        kind.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: pause}}}}\n")));
     let result = project.json("run flow.yaml --no-wait", 6);
     let run = result["run_id"].as_str().unwrap();
     model.then([say("Now I am done.")]);

@@ -4,6 +4,8 @@ mod kind;
 mod model;
 mod speak;
 
+mod apart;
+mod checks;
 mod ends;
 mod limits;
 mod resumed;

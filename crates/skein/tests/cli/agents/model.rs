@@ -176,6 +176,11 @@ fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<(String,
     Ok(path.map(|path| (path.to_owned(), String::from_utf8_lossy(&body).into_owned())))
 }
 
-fn respond(stream: &mut TcpStream, status: u16, headers: &[(&str, String)], body: &str) -> std::io::Result<()> {
+fn respond(
+    stream: &mut TcpStream,
+    status: u16,
+    headers: &[(&str, String)],
+    body: &str,
+) -> std::io::Result<()> {
     stream.write_all(&speak::response(status, "application/json", headers, body))
 }

@@ -52,6 +52,7 @@ impl Service {
 
     /// A whole answer, as it goes over the wire.
     pub fn answer(self, asked: &Value, body: &str, text: &str, calls: &[Call]) -> Vec<u8> {
+        let text = &text.replace(CHECK_ID, &check_id(body));
         let tools: Vec<Tool> = calls.iter().map(|call| self.tool(asked, body, call)).collect();
         let events = match self {
             Service::Messages => messages(asked, text, &tools),
@@ -64,6 +65,7 @@ impl Service {
     fn tool(self, asked: &Value, body: &str, call: &Call) -> Tool {
         let call = match call {
             Call::Output(text) => Call::Write(output(body), text.clone()),
+            Call::Write(path, text) => Call::Write(path.clone(), text.replace(CHECK_ID, &check_id(body))),
             other => other.clone(),
         };
         match (self, call) {
@@ -83,7 +85,8 @@ impl Service {
             (Service::Responses, Call::Write(path, content)) => {
                 let patch = patch(&path, &content);
                 let tools = asked["tools"].as_array().expect("tools are offered");
-                let custom = tools.iter().any(|tool| tool["name"] == "apply_patch" && tool["type"] == "custom");
+                let custom =
+                    tools.iter().any(|tool| tool["name"] == "apply_patch" && tool["type"] == "custom");
                 match custom {
                     true => ("apply_patch".into(), Value::from(patch), true),
                     false => (
@@ -93,10 +96,22 @@ impl Service {
                     ),
                 }
             }
-            (Service::Responses, Call::Run(command)) => ("exec_command".into(), json!({"cmd": command}), false),
+            (Service::Responses, Call::Run(command)) => {
+                ("exec_command".into(), json!({"cmd": command}), false)
+            }
             (_, call) => panic!("no tool of this agent does {call:?}"),
         }
     }
+}
+
+/// Stands for the id that only the checker is told.
+pub const CHECK_ID: &str = "CHECK_ID";
+
+/// What the prompt says that the id of the check is.
+fn check_id(body: &str) -> String {
+    let after = body.rsplit("check_id").next().unwrap_or_default();
+    let from = after.trim_start_matches(|c: char| !c.is_ascii_hexdigit());
+    from.chars().take_while(char::is_ascii_hexdigit).collect()
 }
 
 /// Where the prompt says that the output goes.
@@ -157,8 +172,10 @@ fn responses(text: &str, tools: &[Tool]) -> String {
     for (n, (name, value, custom)) in tools.iter().enumerate() {
         let (item, call) = (id("item", n), id("call", n));
         items.push(match custom {
-            true => json!({"type": "custom_tool_call", "id": item, "call_id": call, "name": name, "input": value,
-                "status": "completed"}),
+            true => {
+                json!({"type": "custom_tool_call", "id": item, "call_id": call, "name": name, "input": value,
+                "status": "completed"})
+            }
             false => json!({"type": "function_call", "id": item, "call_id": call, "name": name,
                 "arguments": value.to_string(), "status": "completed"}),
         });

@@ -15,9 +15,16 @@ const EDIT: &str = "name: edit\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\n
 
 const ANSWER: &str = "workflow: {id: answer, name: Answer, version: \"1.0.0\"}\nstages:\n  - id: judge\n    \
     name: Judge\n    roles:\n      primary: {artifact: \"agent:worker\", instructions: Judge it.}\n    \
-    outputs:\n      status: {type: string}\n      files: {type: \"array<string>\"}\n";
+    outputs:\n      status: {type: string}\n      files: {type: \"array<string>\"}\n    \
+    error_policy: {retry: {max_attempts: 1}, on_failure: halt}\n";
 
-for_each_agent!(edits_a_file, gives_a_value, a_false_done_is_no_success, a_wrong_value_is_no_success, bad_events_harm_nothing);
+for_each_agent!(
+    edits_a_file,
+    gives_a_value,
+    a_false_done_is_no_success,
+    a_wrong_value_is_no_success,
+    bad_events_harm_nothing
+);
 
 /// The one step of the run that ended.
 fn step(result: &serde_json::Value) -> &serde_json::Value {
@@ -41,7 +48,10 @@ fn edits_a_file(kind: Kind) {
     assert_eq!(result["cost"]["tokens"], 3 * kind.service.tokens(), "{result}");
     // Its prompt has the task, and a file for its output.
     let first = model.asked().body;
-    assert!(first.contains("Create note.txt, with a poem in it.") && first.contains("`note.txt` must be in"), "{first}");
+    assert!(
+        first.contains("Create note.txt, with a poem in it.") && first.contains("`note.txt` must be in"),
+        "{first}"
+    );
     let run = result["run_id"].as_str().unwrap();
     let log = project.ends(&format!("logs {run}"), 0);
     assert!(log.contains("I will write a poem.\n") && log.contains("The poem is written.\n"), "{log}");
@@ -99,7 +109,11 @@ fn bad_events_harm_nothing(kind: Kind) {
     let result = project.json("run flow.yaml", 0);
     let run = result["run_id"].as_str().unwrap();
     let log = project.ends(&format!("logs {run}"), 0);
-    assert!(log.contains("no event\n") && log.contains("too long to be read"), "{}", &log[..log.len().min(3000)]);
+    assert!(
+        log.contains("no event\n") && log.contains("too long to be read"),
+        "{}",
+        &log[..log.len().min(3000)]
+    );
 }
 
 /// A program beside the project, because nothing in it is trusted to work on it.
