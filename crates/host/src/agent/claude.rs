@@ -85,6 +85,10 @@ impl Adapter for Claude {
         for (name, value) in QUIET {
             call.set(name, value);
         }
+        if let Some(most) = request.command_time {
+            call.set("BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
+            call.set("BASH_MAX_TIMEOUT_MS", most.0.to_string());
+        }
         if let Some(home) = &request.home.path {
             call.set("CLAUDE_CONFIG_DIR", home);
         }

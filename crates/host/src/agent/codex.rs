@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
+use skein_core::limits;
 
 use super::{
     Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
@@ -26,8 +27,8 @@ pub struct Codex;
 const SESSIONS: &str = "sessions";
 /// As many folders and files as are looked at to find it.
 const LOOKED_AT: usize = 5_000;
-/// As much of it as is read at once.
-const PIECE: u64 = 8 * 1024 * 1024;
+/// A line of it is no longer than an event.
+const LINE: u64 = limits::AGENT_EVENT_BYTES as u64;
 
 impl Adapter for Codex {
     fn word(&self) -> &'static str {
@@ -192,7 +193,7 @@ impl Events {
         let mut last = None;
         loop {
             let (at, mut line) = (file.stream_position().ok()?, String::new());
-            let read = file.by_ref().take(PIECE).read_line(&mut line);
+            let read = file.by_ref().take(LINE).read_line(&mut line);
             if !line.ends_with('\n') {
                 // The rest of it is not there yet.
                 let _ = file.seek(SeekFrom::Start(at));

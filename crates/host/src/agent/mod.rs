@@ -24,6 +24,7 @@ use std::{
 };
 
 use serde_json::Value;
+use skein_core::time::Millis;
 
 pub use self::{
     class::Failure,
@@ -74,6 +75,8 @@ pub struct Request<'a> {
     /// What its answer must look like, if it is to be one value.
     pub schema: Option<&'a Value>,
     pub max_turns: Option<u32>,
+    /// How long one command that it runs may take.
+    pub command_time: Option<Millis>,
     /// What it may spend, in millionths.
     pub micro_usd: Option<u64>,
     pub home: &'a Home,

@@ -86,6 +86,9 @@ impl Adapter for OpenCode {
         for name in QUIET {
             call.set(name, "1");
         }
+        if let Some(most) = request.command_time {
+            call.set("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
+        }
         if let Some(home) = &request.home.path {
             for (name, below) in
                 [("CONFIG", "config"), ("DATA", "data"), ("STATE", "state"), ("CACHE", "cache")]

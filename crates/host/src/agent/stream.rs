@@ -2,8 +2,10 @@
 //!
 //! Owns the limit. Refuses to hold more than one line, and to know what is in it.
 
-/// A longer line is no event of any agent. What a tool printed may stand in one, and agents cut that themselves.
-const LINE: usize = 8 * 1024 * 1024;
+use skein_core::limits;
+
+/// A longer line is no event of any agent.
+const LINE: usize = limits::AGENT_EVENT_BYTES;
 
 #[derive(Debug, Default)]
 pub struct Lines {

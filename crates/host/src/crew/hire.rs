@@ -16,6 +16,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use skein_core::{
     engine::{AttemptEnd, AttemptId, Cost, Mode, Role, code},
     ir::{ErrorClass, HoldReason, Worker},
+    limits,
     time::{Millis, Time},
 };
 
@@ -37,12 +38,6 @@ use crate::{
     worker::{self, Ended, How, Task, Which, Work},
     workspace::{Root, RunDir},
 };
-
-/// What is allowed where the source says nothing. An agent that starts or works prints something sooner than that.
-const START: Millis = Millis::minutes(3);
-const IDLE: Millis = Millis::minutes(15);
-/// How long a limit is waited for that does not say when it ends.
-const LIMITED: Millis = Millis::minutes(5);
 
 /// An agent that works on an attempt.
 #[derive(Debug)]
@@ -104,6 +99,7 @@ pub fn hire(
         session: before.session.as_deref().map_or(Session::New(&fresh), Session::Resume),
         schema,
         max_turns: max_turns(job),
+        command_time: command_time(job),
         micro_usd: job.left.iter().filter_map(|left| left.micro_usd).min(),
         home: &home,
         folder: around.folder,
@@ -121,7 +117,8 @@ pub fn hire(
     task.environment.extend(given);
     task.stdin = prompt::of(job, agent, around).into_bytes().into();
     task.program = found(adapter, program, task).into();
-    (task.start, task.idle) = (task.start.or(Some(START)), task.idle.or(Some(IDLE)));
+    task.start = task.start.or(Some(Millis(limits::AGENT_START)));
+    task.idle = task.idle.or(Some(Millis(limits::AGENT_IDLE)));
     let note = Note {
         worker: word.to_owned(),
         session: before.session.or_else(|| adapter.takes_session().then_some(fresh.clone())),
@@ -159,6 +156,11 @@ fn model<'a>(job: &'a Job, agent: &'a Agent) -> Option<&'a str> {
 fn max_turns(job: &Job) -> Option<u32> {
     let Worker::Agent { max_turns, .. } = &job.worker else { return None };
     *max_turns
+}
+
+fn command_time(job: &Job) -> Option<Millis> {
+    let Worker::Agent { command_timeout, .. } = &job.worker else { return None };
+    *command_timeout
 }
 
 fn may(job: &Job, agent: &Agent, around: Around<'_>) -> May {
@@ -326,7 +328,8 @@ impl Hired {
 
     /// Everyone with the same account is told until when it is limited.
     fn limited(&self, until: Option<Time>, job: &Job) -> Option<Time> {
-        let until = until.or_else(|| job.waits.then(|| Clock::new().now().after(LIMITED)))?;
+        let until =
+            until.or_else(|| job.waits.then(|| Clock::new().now().after(Millis(limits::ACCOUNT_WAIT))))?;
         // Who is not told finds out for itself.
         let _ = self.account.limit(&self.state, until);
         Some(until)

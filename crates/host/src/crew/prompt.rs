@@ -57,10 +57,9 @@ fn data(label: &str, kind: &str, text: &str) -> String {
 
 fn before(job: &Job) -> Option<String> {
     let text = match job.mode {
-        Mode::Rerun | Mode::Resume => {
+        Mode::Rerun | Mode::Resume | Mode::Restore => {
             "An earlier attempt at this was cut off. Look at what it left before you go on."
         }
-        Mode::Restore => "An earlier attempt at this was cut off. What it changed was taken back.",
         Mode::Again if job.failed.is_some() => {
             "An earlier attempt at this failed. What it changed may still be there."
         }

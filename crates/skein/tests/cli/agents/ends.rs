@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 
 use super::{
     for_each_agent,
-    kind::Kind,
-    model::{Model, Turn, say},
+    kind::{CLAUDE, Kind, OPENCODE},
+    model::{Call, Model, Turn, call, say},
 };
+use crate::kept::lives;
 
 const RETRIED: &str = "name: retried\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\n    worker: AGENT\n    \
     instructions: Do it.\n    capabilities: [READ]\n    on_failure: retry\n    max_retries: 1\n";
@@ -41,6 +42,29 @@ fn a_server_error_is_retried(kind: Kind) {
     let ends = project.events(&run);
     let first = ends.iter().find_map(|event| event["event"].get("attempt_ended").cloned()).unwrap();
     assert_eq!(first["end"]["failed"]["class"], "transient", "{first}");
+}
+
+/// What a command of the agent started is ended with it, however far it went from it.
+fn nothing_is_left_of_what_is_cancelled(kind: Kind) {
+    let command = "setsid sh -c 'echo $$ > begun; exec tail -f /dev/null'".to_owned();
+    let model = Model::new([call("", [Call::Run(command)]), say("Done.")]);
+    let project = kind.project(&model, &RETRIED.replace("[READ]", "[READ, EDIT, RUN_COMMANDS]"));
+    let going = project.begin("run flow.yaml --format jsonl");
+    let run = going.run();
+    let pid = project.begun();
+    project.ends(&format!("cancel {run}"), 0);
+    assert_eq!(going.end().0, Some(4));
+    assert!(!lives(&pid), "{pid} is left");
+}
+
+#[test]
+fn nothing_is_left_of_claude() {
+    nothing_is_left_of_what_is_cancelled(CLAUDE);
+}
+
+#[test]
+fn nothing_is_left_of_opencode() {
+    nothing_is_left_of_what_is_cancelled(OPENCODE);
 }
 
 fn a_wrong_key_is_not(kind: Kind) {

@@ -1,13 +1,15 @@
 //! An agent that does its work: what it changes, gives and spends, and what is shown of it.
 
+use std::process::{Command, Stdio};
+
 use serde_json::json;
 
 use super::{
     for_each_agent,
-    kind::Kind,
-    model::{Call, Model, call, say},
+    kind::{CODEX, Kind},
+    model::{Call, Model, Turn, call, say},
 };
-use crate::kept::Project;
+use crate::kept::{Going, Project};
 
 const EDIT: &str = "name: edit\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\n    worker: AGENT\n    \
     instructions: Create note.txt, with a poem in it.\n    capabilities: [READ, EDIT]\n    \
@@ -123,4 +125,23 @@ fn tempfile_beside(project: &Project, script: &str) -> String {
     std::fs::write(&path, script).expect("it can be written");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     path.display().to_string()
+}
+
+/// On a terminal, what it does is seen when it does it.
+#[test]
+fn what_it_does_is_shown_while_it_works() {
+    let project = Project::new();
+    let note = project.path("note.txt").display().to_string();
+    let model = Model::new([call("", [Call::Write(note, "x\n".into())]), Turn::Hold]);
+    project.folder.write("skein.toml", CODEX.config(&project.folder, model.port));
+    project.folder.write("flow.yaml", EDIT.replace("AGENT", CODEX.word));
+    let mut terminal = Command::new("script");
+    let line = format!("{} run flow.yaml", env!("CARGO_BIN_EXE_skein"));
+    terminal.args(["-qec", &line, "/dev/null"]).current_dir(&project.folder.0).env("TERM", "xterm");
+    terminal.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let going = Going::new(terminal.spawn().expect("it starts"));
+    going.until("> edit");
+    let runs = project.json("runs", 0);
+    project.ends(&format!("cancel {}", runs["runs"][0]["run_id"].as_str().unwrap()), 0);
+    assert_eq!(going.end().0, Some(4));
 }
