@@ -64,6 +64,7 @@ fn as_person(project: &Project, line: &str) -> Command {
 fn no_configuration_is_obeyed_but_the_login_is_used(kind: Kind) {
     let model = Model::new([say("Nothing special here.")]);
     let project = kind.project(&model, FLOW);
+    project.folder.write("skein.toml", project.read("skein.toml").replace("/nobody\"", "/person\""));
     set_traps(&project, "");
     set_traps(&project, "person/");
     let (theirs, ours) = login(kind);

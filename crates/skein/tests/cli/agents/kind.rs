@@ -46,10 +46,12 @@ impl Kind {
     pub fn config_with(&self, folder: &Folder, port: u16, program: &str) -> String {
         let begin = format!("[workers.{}]\nprogram = \"{program}\"\n", self.word);
         let base = format!("http://127.0.0.1:{port}");
+        // What is in the home of whoever runs the tests must not matter.
+        let home = format!("HOME = \"{}/nobody\"", folder.0.display());
         match self.service {
             Service::Messages => {
                 format!(
-                    "{begin}env = {{ ANTHROPIC_BASE_URL = \"{base}\", ANTHROPIC_API_KEY = \"sk-ant-test-key\" }}\n"
+                    "{begin}env = {{ {home}, ANTHROPIC_BASE_URL = \"{base}\", ANTHROPIC_API_KEY = \"sk-ant-test-key\" }}\n"
                 )
             }
             Service::Responses => {
@@ -58,7 +60,7 @@ impl Kind {
                      wire_api=\"responses\",request_max_retries=0,stream_max_retries=0}}"
                 );
                 format!(
-                    "{begin}env = {{ TEST_KEY = \"test-key-of-codex\" }}\narguments = [\"-c\", 'model=\"m\"', \"-c\", \
+                    "{begin}env = {{ {home}, TEST_KEY = \"test-key-of-codex\" }}\narguments = [\"-c\", 'model=\"m\"', \"-c\", \
                      \"model_provider=test\", \"-c\", '{provider}']\n"
                 )
             }
@@ -70,7 +72,10 @@ impl Kind {
                      \"output\": 8000}}, \"cost\": {{\"input\": 1, \"output\": 2}}}}}}}}}}}}"
                 );
                 folder.write("model.json", config);
-                format!("{begin}env = {{ OPENCODE_CONFIG = \"{}/model.json\" }}\n", folder.0.display())
+                format!(
+                    "{begin}env = {{ {home}, OPENCODE_CONFIG = \"{}/model.json\" }}\n",
+                    folder.0.display()
+                )
             }
         }
     }

@@ -1,6 +1,9 @@
 //! An agent that does its work: what it changes, gives and spends, and what is shown of it.
 
-use std::process::{Command, Stdio};
+use std::{
+    io::Read,
+    process::{Command, Stdio},
+};
 
 use serde_json::json;
 
@@ -9,7 +12,7 @@ use super::{
     kind::{CODEX, Kind},
     model::{Call, Model, Turn, call, say},
 };
-use crate::kept::{Going, Project};
+use crate::kept::Project;
 
 const EDIT: &str = "name: edit\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\n    worker: AGENT\n    \
     instructions: Create note.txt, with a poem in it.\n    capabilities: [READ, EDIT]\n    \
@@ -136,12 +139,18 @@ fn what_it_does_is_shown_while_it_works() {
     project.folder.write("skein.toml", CODEX.config(&project.folder, model.port));
     project.folder.write("flow.yaml", EDIT.replace("AGENT", CODEX.word));
     let mut terminal = Command::new("script");
-    let line = format!("{} run flow.yaml", env!("CARGO_BIN_EXE_skein"));
+    let line = format!("stty cols 120 rows 30; {} run flow.yaml", env!("CARGO_BIN_EXE_skein"));
     terminal.args(["-qec", &line, "/dev/null"]).current_dir(&project.folder.0).env("TERM", "xterm");
-    terminal.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let going = Going::new(terminal.spawn().expect("it starts"));
-    going.until("> edit");
+    let mut child = terminal.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut screen = child.stdout.take().expect("it is a pipe");
+    let (mut seen, mut piece) = (String::new(), [0; 4096]);
+    while !seen.contains("> edit") {
+        let read = screen.read(&mut piece).expect("it can be read");
+        assert!(read > 0, "it is never shown:\n{seen}");
+        seen += &String::from_utf8_lossy(&piece[..read]);
+    }
     let runs = project.json("runs", 0);
     project.ends(&format!("cancel {}", runs["runs"][0]["run_id"].as_str().unwrap()), 0);
-    assert_eq!(going.end().0, Some(4));
+    screen.read_to_end(&mut Vec::new()).expect("it can be read");
+    assert_eq!(child.wait().expect("it ends").code(), Some(4));
 }
