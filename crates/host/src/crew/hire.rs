@@ -78,67 +78,108 @@ pub fn hire(
         return Err(AttemptEnd::Blocked { reason: HoldReason::Quota, until: Some(until), message });
     }
     let login = adapter.login();
-    let home = match program.inherit_config {
-        true => Home::inherited(),
-        false => {
-            let place = run.home(job.attempt.at, word).map_err(never)?;
-            Home::open(place.path(), &login)
-                .map_err(|error| never(format!("its home cannot be made: {error}")))?
-        }
-    };
+    let home = home(job, run, adapter, program, &login)?;
+    let hiring = Hiring { job, agent, adapter, program, home: &home, around };
     let before = Before::of(job, run, adapter, &home);
-    let may = may(job, agent, around);
-    let schema = job.outputs.document().filter(|schema| schema["type"] == "object");
-    let around =
-        Around { goes_on: before.session.is_some(), answers: adapter.answers(&may, schema), ..around };
     let fresh = uuid();
-    let model = model(job, agent);
-    let request = Request {
-        model,
-        may: &may,
-        session: before.session.as_deref().map_or(Session::New(&fresh), Session::Resume),
-        schema,
-        max_turns: max_turns(job),
-        command_time: command_time(job),
-        micro_usd: job.left.iter().filter_map(|left| left.micro_usd).min(),
-        home: &home,
-        folder: around.folder,
-        files: around.files.root().path(),
-        arguments: &program.arguments,
-    };
-    let call = adapter.call(&request);
-    for (path, bytes) in &call.files {
-        fs::write(path, bytes)
-            .map_err(|error| never(format!("{} cannot be written: {error}", path.display())))?;
-    }
-    task.arguments = call.arguments;
-    task.environment.extend(call.environment);
-    // What the project says comes last, and so wins.
-    task.environment.extend(given);
-    task.stdin = prompt::of(job, agent, around).into_bytes().into();
-    task.program = found(adapter, program, task).into();
-    task.start = task.start.or(Some(Millis(limits::AGENT_START)));
-    task.idle = task.idle.or(Some(Millis(limits::AGENT_IDLE)));
-    let note = Note {
-        worker: word.to_owned(),
-        session: before.session.or_else(|| adapter.takes_session().then_some(fresh.clone())),
-        cost: before.carried,
-        total: before.total,
-        goes_on: false,
-    };
-    note.write(around.files.root()).map_err(never)?;
-    let price = model.and_then(|model| job.about.prices.get(model)).copied();
-    let ear = Ear::new(Listening {
-        reader: adapter.reader(&home),
-        meter: Meter::new(before.carried, before.total, price, job.left.clone()),
-        note,
-        folder: around.files.root().clone(),
-        events: File::create(around.files.events()).ok(),
-        max_turns: max_turns(job),
-        stop: stop(shared, job),
-    });
+    hiring.fit(task, &before, &fresh, given)?;
+    let ear = hiring.listening(shared, before, fresh)?;
     listen(shared, task, &ear);
     Ok(Some(Hired { adapter, ear, home, login, account, state: shared.state.clone() }))
+}
+
+/// A home of its own, or the person's.
+fn home(
+    job: &Job,
+    run: &RunDir,
+    adapter: &dyn Adapter,
+    program: &Program,
+    login: &Login,
+) -> Result<Home, AttemptEnd> {
+    if program.inherit_config {
+        return Ok(Home::inherited());
+    }
+    let place = run.home(job.attempt.at, adapter.word()).map_err(never)?;
+    Home::open(place.path(), login).map_err(|error| never(format!("its home cannot be made: {error}")))
+}
+
+/// An agent that is found, and not yet at work.
+struct Hiring<'a> {
+    job: &'a Job,
+    agent: &'a Agent,
+    adapter: &'static dyn Adapter,
+    program: &'a Program,
+    home: &'a Home,
+    around: Around<'a>,
+}
+
+impl Hiring<'_> {
+    /// Makes the task one that this agent can be given. A new session would have the name that is `fresh`.
+    fn fit(
+        &self,
+        task: &mut Task,
+        before: &Before,
+        fresh: &str,
+        given: Vec<(OsString, OsString)>,
+    ) -> Result<(), AttemptEnd> {
+        let may = may(self.job, self.agent, self.around);
+        let schema = self.job.outputs.document().filter(|schema| schema["type"] == "object");
+        let call = self.adapter.call(&Request {
+            model: self.model(),
+            may: &may,
+            session: before.session.as_deref().map_or(Session::New(fresh), Session::Resume),
+            schema,
+            max_turns: max_turns(self.job),
+            command_time: command_time(self.job),
+            micro_usd: self.job.left.iter().filter_map(|left| left.micro_usd).min(),
+            home: self.home,
+            folder: self.around.folder,
+            files: self.around.files.root().path(),
+            arguments: &self.program.arguments,
+        });
+        for (path, bytes) in &call.files {
+            fs::write(path, bytes)
+                .map_err(|error| never(format!("{} cannot be written: {error}", path.display())))?;
+        }
+        let (goes_on, answers) = (before.session.is_some(), self.adapter.answers(&may, schema));
+        let prompt = prompt::of(self.job, self.agent, Around { goes_on, answers, ..self.around });
+        task.stdin = prompt.into_bytes().into();
+        task.arguments = call.arguments;
+        // What the project says comes last, and so wins.
+        task.environment.extend(call.environment.into_iter().chain(given));
+        task.program = found(self.adapter, self.program, task).into();
+        task.start = task.start.or(Some(Millis(limits::AGENT_START)));
+        task.idle = task.idle.or(Some(Millis(limits::AGENT_IDLE)));
+        Ok(())
+    }
+
+    /// Who listens to it. What is known of its session is on disk before it starts.
+    fn listening(&self, shared: &Arc<Shared>, before: Before, fresh: String) -> Result<Ear, AttemptEnd> {
+        let files = self.around.files;
+        let note = Note {
+            worker: self.adapter.word().to_owned(),
+            session: before.session.or_else(|| self.adapter.takes_session().then_some(fresh)),
+            cost: before.carried,
+            total: before.total,
+            goes_on: false,
+        };
+        note.write(files.root()).map_err(never)?;
+        let price = self.model().and_then(|model| self.job.about.prices.get(model)).copied();
+        Ok(Ear::new(Listening {
+            reader: self.adapter.reader(self.home),
+            meter: Meter::new(before.carried, before.total, price, self.job.left.clone()),
+            note,
+            folder: files.root().clone(),
+            events: File::create(files.events()).ok(),
+            max_turns: max_turns(self.job),
+            stop: stop(shared, self.job),
+        }))
+    }
+
+    fn model(&self) -> Option<&str> {
+        let Worker::Agent { model, .. } = &self.job.worker else { return None };
+        model.as_deref().or(self.agent.model.as_deref())
+    }
 }
 
 /// What the agent is given beside what every worker has: an account that the host lends, and what the project says.
@@ -146,11 +187,6 @@ fn given(adapter: &dyn Adapter, program: &Program) -> Vec<(OsString, OsString)> 
     let lent = adapter.credentials().iter().filter(|name| !program.env.contains_key(**name));
     let lent = lent.filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
     lent.chain(program.env.iter().map(|(name, value)| (name.into(), value.into()))).collect()
-}
-
-fn model<'a>(job: &'a Job, agent: &'a Agent) -> Option<&'a str> {
-    let Worker::Agent { model, .. } = &job.worker else { return None };
-    model.as_deref().or(agent.model.as_deref())
 }
 
 fn max_turns(job: &Job) -> Option<u32> {

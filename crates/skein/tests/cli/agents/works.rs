@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     for_each_agent,
-    kind::{CODEX, Kind},
+    kind::{CLAUDE, Kind},
     model::{Call, Model, Turn, call, say},
 };
 use crate::kept::Project;
@@ -136,15 +136,15 @@ fn what_it_does_is_shown_while_it_works() {
     let project = Project::new();
     let note = project.path("note.txt").display().to_string();
     let model = Model::new([call("", [Call::Write(note, "x\n".into())]), Turn::Hold]);
-    project.folder.write("skein.toml", CODEX.config(&project.folder, model.port));
-    project.folder.write("flow.yaml", EDIT.replace("AGENT", CODEX.word));
+    project.folder.write("skein.toml", CLAUDE.config(&project.folder, model.port));
+    project.folder.write("flow.yaml", EDIT.replace("AGENT", CLAUDE.word).replace("10m", "2m"));
     let mut terminal = Command::new("script");
     let line = format!("stty cols 120 rows 30; {} run flow.yaml", env!("CARGO_BIN_EXE_skein"));
     terminal.args(["-qec", &line, "/dev/null"]).current_dir(&project.folder.0).env("TERM", "xterm");
     let mut child = terminal.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut screen = child.stdout.take().expect("it is a pipe");
     let (mut seen, mut piece) = (String::new(), [0; 4096]);
-    while !seen.contains("> edit") {
+    while !seen.contains("> Write ") {
         let read = screen.read(&mut piece).expect("it can be read");
         assert!(read > 0, "it is never shown:\n{seen}");
         seen += &String::from_utf8_lossy(&piece[..read]);
