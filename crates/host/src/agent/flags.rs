@@ -21,9 +21,11 @@ pub struct May {
     pub edit: bool,
     pub run: Run,
     pub network: bool,
-    /// What it may write whatever else it may: a folder of ours, and files of its own by their whole path.
+    /// Where it works.
+    pub folder: PathBuf,
+    /// What it may write whatever else it may: what is in a folder of ours, and files of its own by their names.
     pub back: PathBuf,
-    pub files: Vec<PathBuf>,
+    pub files: Vec<String>,
 }
 
 /// Which commands an agent may run.
@@ -56,7 +58,7 @@ pub fn claude(may: &May) -> (String, String) {
     let mut rules: Vec<String> = ["Read", "Glob", "Grep"].map(str::to_owned).into();
     // A rule for Edit holds for Write, too; one for Write would hold for every file there is.
     rules.push(format!("Edit(/{}/**)", may.back.display()));
-    rules.extend(may.files.iter().map(|file| format!("Edit(/{})", file.display())));
+    rules.extend(may.files.iter().map(|name| format!("Edit(/{}/{name})", may.folder.display())));
     if may.edit {
         rules.push("Edit(./**)".to_owned());
     }
@@ -108,7 +110,9 @@ pub fn opencode(may: &May) -> Value {
     edit.insert("*".to_owned(), json!(if may.edit { "allow" } else { "deny" }));
     if !may.edit {
         edit.insert(format!("*{}/*", end(&may.back)), json!("allow"));
-        may.files.iter().for_each(|file| drop(edit.insert(format!("*{}", end(file)), json!("allow"))));
+        for name in may.files.iter().flat_map(|name| [name.clone(), format!("*/{name}")]) {
+            edit.insert(name, json!("allow"));
+        }
     }
     all.insert("edit".to_owned(), Value::Object(edit));
     match &may.run {
@@ -126,9 +130,9 @@ pub fn opencode(may: &May) -> Value {
 
 /// The end of a path. It is matched against a path from the repository, which begins nobody knows how.
 fn end(path: &Path) -> String {
-    let parts: Vec<_> = path.components().rev().take(5).collect();
-    let parts: Vec<_> = parts.iter().rev().map(|part| part.as_os_str().to_string_lossy()).collect();
-    parts.join("/").replace("//", "/")
+    let parts: Vec<_> =
+        path.components().rev().take(5).map(|part| part.as_os_str().to_string_lossy()).collect();
+    parts.into_iter().rev().collect::<Vec<_>>().join("/")
 }
 
 /// A command as one line of a shell.
@@ -153,7 +157,11 @@ mod tests {
 
     #[test]
     fn reading_writes_only_what_it_was_told_to() {
-        let may = May { files: vec!["/w/.decision.json".into()], ..may(&[Capability::Read], &[]) };
+        let may = May {
+            folder: "/w".into(),
+            files: vec![".decision.json".into()],
+            ..may(&[Capability::Read], &[])
+        };
         let (tools, rules) = claude(&may);
         assert_eq!(tools, "Read,Glob,Grep,Edit,Write");
         assert_eq!(rules, "Read,Glob,Grep,Edit(//s/runs/r/attempts/a/back/**),Edit(//w/.decision.json)");
@@ -162,7 +170,7 @@ mod tests {
         assert_eq!(permission["bash"], "deny");
         assert_eq!(
             permission["edit"],
-            json!({"*": "deny", "*runs/r/attempts/a/back/*": "allow", "*/w/.decision.json": "allow"})
+            json!({"*": "deny", "*runs/r/attempts/a/back/*": "allow", ".decision.json": "allow", "*/.decision.json": "allow"})
         );
     }
 

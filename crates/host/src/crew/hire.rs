@@ -210,7 +210,8 @@ fn may(job: &Job, agent: &Agent, around: Around<'_>) -> May {
     May {
         network: !job.isolation.no_network,
         back: around.files.output().parent().map(Into::into).unwrap_or_default(),
-        files: files.map(|name| around.folder.join(name)).collect(),
+        folder: around.folder.to_owned(),
+        files: files.cloned().collect(),
         ..May::of(asked, tests)
     }
 }
