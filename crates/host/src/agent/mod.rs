@@ -50,6 +50,10 @@ pub trait Adapter: fmt::Debug + Send + Sync {
     fn call(&self, request: &Request<'_>) -> Call;
     /// Who understands what it prints.
     fn reader(&self, home: &Home) -> Box<dyn Reader>;
+    /// What in the folder that it is to work in would tell it what to do, whatever it is told.
+    fn obstacle(&self, _folder: &Path) -> Option<PathBuf> {
+        None
+    }
     /// What a session has spent in all, where the agent keeps that on disk.
     fn total(&self, _home: &Home, _session: &str) -> Option<Spent> {
         None

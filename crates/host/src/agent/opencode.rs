@@ -3,6 +3,8 @@
 //! It prints no event while it tries again, and tries some things for ever. So its log is asked for, too: it tells which
 //! session it is before any model is asked, and every error when it happens.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 use skein_core::time::Millis;
 
@@ -27,6 +29,8 @@ const QUIET: [&str; 6] = [
     "OPENCODE_DISABLE_LSP_DOWNLOAD",
     "OPENCODE_DISABLE_DEFAULT_PLUGINS",
 ];
+/// What it obeys in the repository that it works on.
+const CONTROL: [&str; 3] = [".opencode", "opencode.json", "opencode.jsonc"];
 /// Answers that were cut off, and requests that were too long: it would ask for ever.
 const CUT_OFF: u32 = 3;
 const TOO_LONG: u32 = 2;
@@ -49,6 +53,15 @@ impl Adapter for OpenCode {
     fn login(&self) -> Login {
         let from = personal("XDG_DATA_HOME", ".local/share").map(|folder| folder.join("opencode/auth.json"));
         Login { from, to: "data/opencode/auth.json" }
+    }
+
+    /// A part of it reads these and runs the plugins that they name or hold, and no setting keeps it from that.
+    fn obstacle(&self, folder: &Path) -> Option<PathBuf> {
+        let whole = folder.canonicalize().ok()?;
+        // It looks as far up as the repository goes.
+        let root = whole.ancestors().position(|at| at.join(".git").exists());
+        let within = whole.ancestors().take(root.map_or(usize::MAX, |root| root + 1));
+        within.flat_map(|at| CONTROL.map(|name| at.join(name))).find(|path| path.exists())
     }
 
     fn answers(&self, _may: &May, _schema: Option<&Value>) -> bool {

@@ -69,6 +69,13 @@ pub fn hire(
     let Some(agent) = job.agent() else { return Ok(None) };
     let Some(word) = agent.worker.as_deref() else { return Ok(None) };
     let adapter = agent::of(word).ok_or_else(|| never(format!("no agent here is called `{word}`")))?;
+    if let Some(path) = adapter.obstacle(around.folder) {
+        return Err(never(format!(
+            "{word} obeys {} in the repository that it works on, and runs what it finds there; take it away, or let \
+             another agent do this",
+            path.display()
+        )));
+    }
     let usual = Program::default();
     let program = job.about.programs.get(word).unwrap_or(&usual);
     let given = given(adapter, program);

@@ -115,3 +115,16 @@ fn its_log_tells_the_session_and_each_error() {
     let [Heard::Hopeless(limit)] = &limit[..] else { panic!("{limit:?}") };
     assert_eq!((limit.class, limit.until.is_some()), (ErrorClass::RateLimit, true));
 }
+
+#[test]
+fn what_it_would_obey_is_found_as_far_as_the_repository_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir.path().canonicalize().unwrap().join("repository/a/b");
+    std::fs::create_dir_all(&deep).unwrap();
+    let repository = deep.ancestors().nth(2).unwrap();
+    std::fs::create_dir(repository.join(".git")).unwrap();
+    std::fs::write(repository.with_file_name("opencode.json"), "{}").unwrap();
+    assert_eq!(OpenCode.obstacle(&deep), None);
+    std::fs::create_dir(repository.join(".opencode")).unwrap();
+    assert_eq!(OpenCode.obstacle(&deep), Some(repository.join(".opencode")));
+}

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::{
     for_each_agent,
-    kind::{CLAUDE, Kind},
+    kind::{CLAUDE, Kind, OPENCODE},
     model::{Model, say},
 };
 use crate::{kept::Project, session::run};
@@ -69,6 +69,13 @@ fn no_configuration_is_obeyed_but_the_login_is_used(kind: Kind) {
     set_traps(&project, "person/");
     let (theirs, ours) = login(kind);
     project.folder.write(&format!("person/{theirs}"), "{}");
+    if kind.word == OPENCODE.word {
+        // It would obey what is there, so it is not even started.
+        let error = project.json("run flow.yaml", 4)["steps"][0]["error"]["message"].to_string();
+        assert!(error.contains(".opencode") && model.all_asked().is_empty(), "{error}");
+        std::fs::remove_dir_all(project.path(".opencode")).unwrap();
+        std::fs::remove_file(project.path("opencode.json")).unwrap();
+    }
     let done = run(&mut as_person(&project, "run flow.yaml --format json"));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
     assert!(!project.path("trap").exists(), "a trap was sprung");
