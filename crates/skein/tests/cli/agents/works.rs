@@ -2,6 +2,7 @@
 
 use std::{
     io::Read,
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
 };
 
@@ -12,7 +13,7 @@ use super::{
     kind::{CLAUDE, Kind},
     model::{Call, Model, Turn, call, say},
 };
-use crate::kept::Project;
+use crate::{kept::Project, session::Folder};
 
 const EDIT: &str = "name: edit\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\n    worker: AGENT\n    \
     instructions: Create note.txt, with a poem in it.\n    capabilities: [READ, EDIT]\n    \
@@ -108,8 +109,8 @@ fn bad_events_harm_nothing(kind: Kind) {
          head -c 9000000 /dev/zero | tr '\\0' x; echo; exec {} \"$@\"\n",
         kind.program().display()
     );
-    let bin = tempfile_beside(&project, &script);
-    project.folder.write("skein.toml", kind.config_with(&project.folder, model.port, &bin));
+    let (_bin, program) = program(&script);
+    project.folder.write("skein.toml", kind.config_with(&project.folder, model.port, &program));
     project.folder.write("flow.yaml", EDIT.replace("AGENT", kind.word));
     let result = project.json("run flow.yaml", 0);
     let run = result["run_id"].as_str().unwrap();
@@ -121,13 +122,14 @@ fn bad_events_harm_nothing(kind: Kind) {
     );
 }
 
-/// A program beside the project, because nothing in it is trusted to work on it.
-fn tempfile_beside(project: &Project, script: &str) -> String {
-    use std::os::unix::fs::PermissionsExt;
-    let path = project.folder.0.with_extension("bin");
-    std::fs::write(&path, script).expect("it can be written");
+/// A program in a folder of its own, because nothing in the project is trusted to work on it.
+fn program(script: &str) -> (Folder, String) {
+    let folder = Folder::new();
+    folder.write("agent", script);
+    let path = folder.0.join("agent");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
-    path.display().to_string()
+    let path = path.display().to_string();
+    (folder, path)
 }
 
 /// On a terminal, what it does is seen when it does it.
