@@ -83,6 +83,15 @@ pub const HOOK: u64 = 5 * MINUTE;
 /// How long git may take to say which files have changed.
 pub const GIT: u64 = MINUTE;
 
+// Coding agents.
+/// How long one may take until it first prints something, and be silent, where the source says nothing.
+pub const AGENT_START: u64 = 3 * MINUTE;
+pub const AGENT_IDLE: u64 = 15 * MINUTE;
+/// How long a limit of an account is waited for that does not say when it ends.
+pub const ACCOUNT_WAIT: u64 = 5 * MINUTE;
+/// One event that it prints. What a tool printed may stand in one, and agents cut that themselves.
+pub const AGENT_EVENT_BYTES: usize = 8 * MIB;
+
 // Workers and their files.
 /// What a checker's decision may fill.
 pub const DECISION_BYTES: u64 = 64 * 1024;

@@ -4,6 +4,7 @@
 //! HTTP, and decides nothing: what a run does next is the core's `Driver`'s to say. Read [`host`] first, then [`store`] and
 //! [`hands`].
 
+pub mod agent;
 pub mod bench;
 pub mod clock;
 pub mod crew;

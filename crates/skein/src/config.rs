@@ -2,11 +2,22 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use serde::Deserialize;
-use skein_core::{closest::did_you_mean, expr::Span};
+use serde::{Deserialize, Deserializer, de::Error};
+use skein_core::{closest::did_you_mean, expr::Span, ir::Capability};
 use skein_dialects::{Code, Diagnostic, Source};
+use skein_host::agent::Price;
 
 pub const NAME: &str = "skein.toml";
+/// The worker that is a program of the project's own.
+pub const CUSTOM: &str = "CUSTOM";
+/// Every worker that an agent may have.
+const WORKERS: [&str; 4] = ["CODEX_CLI", "CLAUDE_CODE", "OPENCODE", CUSTOM];
+const CAPABILITIES: [(&str, Capability); 4] = [
+    ("READ", Capability::Read),
+    ("EDIT", Capability::Edit),
+    ("RUN_TESTS", Capability::RunTests),
+    ("RUN_COMMANDS", Capability::RunCommands),
+];
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -14,6 +25,7 @@ pub struct Config {
     /// Folders beyond the project that a workspace may be.
     pub roots: Vec<String>,
     pub max_workers: Option<u32>,
+    #[serde(deserialize_with = "worker")]
     pub default_worker: Option<String>,
     pub test_commands: Vec<Vec<String>>,
     pub allow_unenforced: bool,
@@ -22,7 +34,10 @@ pub struct Config {
     /// Beyond its workspace, what a step that may edit may write.
     pub writes: Vec<String>,
     pub agents: BTreeMap<String, Agent>,
+    #[serde(deserialize_with = "workers")]
     pub workers: BTreeMap<String, Program>,
+    /// What models cost, by the name of each.
+    pub prices: BTreeMap<String, Price>,
     /// Who may decide at a gate, by role.
     pub roles: BTreeMap<String, Vec<String>>,
     pub secrets: BTreeMap<String, Secret>,
@@ -32,9 +47,11 @@ pub struct Config {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Agent {
+    #[serde(deserialize_with = "worker")]
     pub worker: Option<String>,
     pub model: Option<String>,
-    pub capabilities: Vec<String>,
+    #[serde(deserialize_with = "capabilities")]
+    pub capabilities: Vec<Capability>,
     pub instructions: Option<String>,
     pub command: Vec<String>,
 }
@@ -43,6 +60,7 @@ pub struct Agent {
 #[serde(default, deny_unknown_fields)]
 pub struct Program {
     pub program: Option<String>,
+    pub arguments: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub inherit_config: bool,
 }
@@ -68,6 +86,34 @@ impl Default for Estimate {
     }
 }
 
+fn known(word: String) -> Result<String, String> {
+    if WORKERS.contains(&word.as_str()) { Ok(word) } else { Err(word) }
+}
+
+fn worker<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let word = String::deserialize(from)?;
+    known(word).map(Some).map_err(|word| D::Error::unknown_variant(&word, &WORKERS))
+}
+
+fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Program>, D::Error> {
+    let all = BTreeMap::<String, Program>::deserialize(from)?;
+    match all.keys().find(|word| known((*word).clone()).is_err()) {
+        Some(word) => Err(D::Error::unknown_variant(word, &WORKERS)),
+        None => Ok(all),
+    }
+}
+
+fn capabilities<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Capability>, D::Error> {
+    const WORDS: [&str; 4] = [CAPABILITIES[0].0, CAPABILITIES[1].0, CAPABILITIES[2].0, CAPABILITIES[3].0];
+    let words = Vec::<String>::deserialize(from)?;
+    let known = |word: &String| {
+        CAPABILITIES.iter().find(|(known, _)| known == word).map(|(_, capability)| *capability)
+    };
+    let capabilities =
+        words.iter().map(|word| known(word).ok_or_else(|| D::Error::unknown_variant(word, &WORDS)));
+    capabilities.collect()
+}
+
 impl Config {
     /// The configuration of a project; the default where it has none.
     pub fn load(path: &Path, shown: &str) -> Result<Config, Box<Diagnostic>> {
@@ -86,19 +132,21 @@ fn wrong(source: &Arc<Source>, error: &toml::de::Error) -> Box<Diagnostic> {
     let span = error.span().map_or(Span::default(), |range| Span::new(range.start, range.end));
     let told = error.message().lines().next().unwrap_or_default();
     let diagnostic = |message: String| Diagnostic::new(Code::BadConfiguration, source, span, message);
-    Box::new(match unknown_field(told) {
-        Some((field, known)) => {
-            let hint = did_you_mean(field, known.iter().copied());
+    let unknown = [("unknown field ", "there is no setting"), ("unknown variant ", "here cannot be")];
+    let unknown = unknown.into_iter().find_map(|(begins, words)| Some((words, unknown_name(told, begins)?)));
+    Box::new(match unknown {
+        Some((words, (name, known))) => {
+            let hint = did_you_mean(name, known.iter().copied());
             let hint = hint.unwrap_or_else(|| format!("what can be here is {}", known.join(", ")));
-            diagnostic(format!("there is no setting `{field}`")).hint(hint)
+            diagnostic(format!("{words} `{name}`")).hint(hint)
         }
         None => diagnostic(in_words(told)),
     })
 }
 
-/// The field and those that would be known, in the words of the decoder.
-fn unknown_field(told: &str) -> Option<(&str, Vec<&str>)> {
-    let mut names = told.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
+/// A name and those that would be known, in the words of the decoder.
+fn unknown_name<'a>(told: &'a str, begins: &str) -> Option<(&'a str, Vec<&'a str>)> {
+    let mut names = told.strip_prefix(begins)?.split('`').skip(1).step_by(2);
     Some((names.next()?, names.collect()))
 }
 
@@ -147,6 +195,29 @@ mod tests {
         let page = include_str!("../../../docs/confinement.md");
         let example = page.split("```toml\n").nth(1).and_then(|after| after.split("```").next()).unwrap();
         assert_eq!(Config::parse(&Source::new(NAME, example)).unwrap().writes, ["~/.cargo", "/tmp"]);
+    }
+
+    #[test]
+    fn words_that_are_not_known_are_shown_where_they_stand() {
+        let cases = [
+            ("default_worker = \"CLAUDE\"\n", "CLAUDE", "CLAUDE_CODE"),
+            ("[agents.a]\nworker = \"CODEX_CIL\"\n", "CODEX_CIL", "CODEX_CLI"),
+            ("[agents.a]\ncapabilities = [\"READ\", \"EDITS\"]\n", "EDITS", "EDIT"),
+            ("[workers.OPENCOD]\nprogram = \"x\"\n", "OPENCOD", "OPENCODE"),
+        ];
+        for (text, word, meant) in cases {
+            let wrong = Config::parse(&Source::new(NAME, text)).expect_err("it is wrong");
+            assert!(wrong.message.contains(&format!("`{word}`")), "{}", wrong.message);
+            let hint = wrong.hint.as_ref().map(ToString::to_string).unwrap_or_default();
+            assert!(hint.contains(meant), "{hint}");
+        }
+    }
+
+    #[test]
+    fn every_agent_has_its_word() {
+        let words: Vec<&str> =
+            skein_host::agent::ALL.iter().map(|agent| agent.word()).chain([CUSTOM]).collect();
+        assert_eq!(words, WORKERS);
     }
 
     #[test]

@@ -3,26 +3,27 @@
 //! Owns who the agents and tools of a plan are here, which folders its steps may work in and which secrets they have.
 //! What cannot be had is told all at once, and nothing begins.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use skein_core::{
     ir::{GateTimeout, Kind, Step, Work, Worker},
     plan::Plan,
 };
 use skein_host::{
-    crew::{About, Agent, Tool},
-    secret,
+    agent,
+    crew::{About, Agent, Program, Tool},
+    secret, worker,
     workspace::Grants,
 };
 
 use crate::{
-    config::{self, Config},
+    config::{self, CUSTOM, Config},
     project::OnDisk,
     tools::{Drivers, Wanted},
 };
-
-/// The worker that is a program of the project's own.
-const CUSTOM: &str = "CUSTOM";
 
 /// What someone said about this run.
 #[derive(Debug)]
@@ -48,6 +49,9 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         roots,
         user: wishes.user,
         agents: Default::default(),
+        programs: Default::default(),
+        test_commands: config.test_commands.clone(),
+        prices: config.prices.clone(),
         tools: Default::default(),
         secrets: Default::default(),
         pass_env: config.pass_env.clone(),
@@ -135,12 +139,19 @@ impl Settle<'_> {
     fn worker(&mut self, step: &Step, worker: &Worker) {
         match worker {
             Worker::Script { .. } | Worker::Command { .. } => {}
-            Worker::Agent { name, program, .. } => match (name, program) {
-                (None, Some(program)) => self
-                    .problems
-                    .push(format!("`{}`: this version does not start {program} yet, only commands", step.id)),
-                (name, _) => self.agent(step, name.as_deref().unwrap_or_default()),
-            },
+            Worker::Agent { name, program, .. } => {
+                let found = match (name, program) {
+                    (None, Some(program)) => self.program(program, Agent::default()),
+                    (name, program) => self.agent(name.as_deref().unwrap_or_default(), program.as_deref()),
+                };
+                match found {
+                    Ok(found) => {
+                        let key = Agent::key(name.as_deref(), program.as_deref());
+                        self.about.agents.insert(key, found);
+                    }
+                    Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
+                }
+            }
             Worker::Tool { tool, pinned } => self.tool(step, tool, pinned.as_deref()),
             Worker::Action { action, .. } => {
                 self.problems
@@ -149,26 +160,64 @@ impl Settle<'_> {
         }
     }
 
-    fn agent(&mut self, step: &Step, name: &str) {
-        let Some(agent) = self.config.agents.get(name) else {
-            let problem = format!(
-                "`{}`: nobody here is the agent `{name}`; `[agents.{name}]` in skein.toml says who it is",
-                step.id
-            );
-            return self.problems.push(problem);
+    /// Who an agent is that the project has a name for.
+    fn agent(&mut self, name: &str, program: Option<&str>) -> Result<Agent, String> {
+        let standing = self.project.standing(name);
+        let usual = config::Agent::default();
+        let default = self.config.default_worker.as_deref();
+        let agent = match self.config.agents.get(name) {
+            Some(agent) => agent,
+            // A file says what it is told, and the project who does such things.
+            None if standing.is_some() && default.is_some() => &usual,
+            None => {
+                return Err(format!(
+                    "nobody here is the agent `{name}`; `[agents.{name}]` in skein.toml says who it is"
+                ));
+            }
         };
-        let worker = agent.worker.as_deref().or(self.config.default_worker.as_deref());
-        if worker != Some(CUSTOM) || agent.command.is_empty() {
-            let problem = format!(
-                "`{}`: this version runs agents that are programs of the project only; \
-                 give `[agents.{name}]` the worker CUSTOM and a command",
-                step.id
-            );
-            return self.problems.push(problem);
+        let found = Agent {
+            worker: None,
+            command: agent.command.clone(),
+            model: agent.model.clone(),
+            capabilities: agent.capabilities.clone(),
+            instructions: agent.instructions.clone().or(standing),
+        };
+        match program.or(agent.worker.as_deref()).or(default) {
+            Some(CUSTOM) | None if !agent.command.is_empty() => Ok(found),
+            Some(CUSTOM) => Err(format!("`[agents.{name}]` has the worker CUSTOM, and needs a `command`")),
+            Some(word) => self.program(word, Agent { command: Vec::new(), ..found }),
+            None => Err(format!(
+                "`[agents.{name}]` in skein.toml does not say which worker it is; give it a `worker`, or give the \
+                 project a `default_worker`"
+            )),
         }
-        let instructions = agent.instructions.clone().or_else(|| self.project.standing(name));
-        let found = Agent { command: agent.command.clone(), instructions };
-        self.about.agents.insert(name.to_owned(), found);
+    }
+
+    /// A coding agent, by the word for it. Its program must be there.
+    fn program(&mut self, word: &str, agent: Agent) -> Result<Agent, String> {
+        let adapter = agent::of(word).ok_or_else(|| {
+            let known: Vec<&str> = agent::ALL.iter().map(|adapter| adapter.word()).collect();
+            format!("there is no coding agent `{word}`; there are {}", known.join(", "))
+        })?;
+        let own = self.config.workers.get(word).cloned().unwrap_or_default();
+        let named = own.program.as_deref().unwrap_or(adapter.program());
+        // A path is from the project's folder; a name is looked up where programs are found.
+        let name = match named.contains('/') {
+            true => self.about.project.join(named).display().to_string(),
+            false => named.to_owned(),
+        };
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        worker::find(OsStr::new(&name), &path, &[]).map_err(|error| {
+            format!("{word} cannot be started: {error}; install it, or say where it is by `[workers.{word}]` in skein.toml")
+        })?;
+        let program = Program {
+            program: own.program.map(|_| name),
+            arguments: own.arguments,
+            env: own.env,
+            inherit_config: own.inherit_config,
+        };
+        self.about.programs.insert(word.to_owned(), program);
+        Ok(Agent { worker: Some(word.to_owned()), ..agent })
     }
 
     fn tool(&mut self, step: &Step, tool: &str, pinned: Option<&str>) {

@@ -5,9 +5,12 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use skein_core::{ir::Schema, time::Millis};
+use skein_core::{
+    ir::{Capability, Schema},
+    time::Millis,
+};
 
-use crate::secret;
+use crate::{agent::Price, secret};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,6 +26,15 @@ pub struct About {
     pub user: String,
     #[serde(default)]
     pub agents: BTreeMap<String, Agent>,
+    /// How the programs that are agents are started here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, Program>,
+    /// The commands that are tests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub test_commands: Vec<Vec<String>>,
+    /// What models cost, by the name of each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub prices: BTreeMap<String, Price>,
     #[serde(default)]
     pub tools: BTreeMap<String, Tool>,
     #[serde(default)]
@@ -38,14 +50,48 @@ pub struct About {
     pub allow_unenforced: bool,
 }
 
-/// An agent that is a program of the project's own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Who an agent is: a coding agent that is known, or a program of the project's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Agent {
+    /// The coding agent. None: the command is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
     /// A program and its arguments. What it is to do comes on its standard input.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<Capability>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
+}
+
+/// How a coding agent is started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Program {
+    /// Another program than the usual one, by its name or whole path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The person's own configuration is used as it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub inherit_config: bool,
+}
+
+impl Agent {
+    /// The name under which an agent is settled. A coding agent without a name is none of those that have one.
+    pub fn key(name: Option<&str>, program: Option<&str>) -> String {
+        match (name, program) {
+            (Some(name), _) => name.to_owned(),
+            (None, program) => format!("any {}", program.unwrap_or_default()),
+        }
+    }
 }
 
 /// A tool that is a program: JSON in on standard input, JSON out on standard output.

@@ -10,7 +10,7 @@ use std::{
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptEnd, Role},
+    engine::{AttemptEnd, Cost, Report, Role},
     ir::{ErrorClass, HoldReason, Worker},
     limits,
 };
@@ -20,10 +20,13 @@ use super::{
     command::{Command, Speaks},
     confine, environment,
     git::Git,
+    hire::{self, Hired},
     job::Job,
+    prompt::{self, Around},
     tool, verdict,
 };
 use crate::{
+    agent::Done,
     worker::{Ended, How, Mark, Task, Work},
     workspace::{
         ArtifactError, ArtifactLimits, AttemptDir, Context, Grants, Root, RunDir, find_step,
@@ -43,6 +46,8 @@ pub(super) struct Laid {
     /// The folders that are no part of what it gives.
     without: Vec<Identity>,
     speaks: Speaks,
+    /// The coding agent that does it.
+    hired: Option<Hired>,
     check: Option<String>,
     /// The run's workspace, where changed files are looked for.
     workspace: Option<Root>,
@@ -54,11 +59,10 @@ pub(super) struct Laid {
 }
 
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
-pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), AttemptEnd> {
+pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), AttemptEnd> {
     if let Some(tool) = job.tool() {
         tool::check_inputs(tool, &job.given.inputs)?;
     }
-    let command = Command::of(&job).map_err(never)?;
     let about = &job.about;
     let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
     let grants = grants.map_err(never)?;
@@ -77,6 +81,14 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     let place = context.as_ref().map(|context| context.root().path());
     let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
+    let plain = Around {
+        files: &files,
+        folder: folder.path(),
+        check: check.as_deref(),
+        goes_on: false,
+        answers: false,
+    };
+    let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
     let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
     task.arguments = command.arguments;
@@ -95,11 +107,12 @@ pub(super) fn lay_out(shared: &Shared, job: Job) -> Result<(Task, Laid), Attempt
     (task.idle, task.start) = (job.idle, job.start);
     task.filter = shared.filter();
     task.tell = shared.tell(&job);
+    let hired = hire::hire(shared, &job, &run, plain, &mut task)?;
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
     let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
-    Ok((task, Laid { job, run, files, folder, without, speaks, check, workspace, made, state, mark }))
+    Ok((task, Laid { job, run, files, folder, without, speaks, hired, check, workspace, made, state, mark }))
 }
 
 /// Puts the artifacts of others into the workspace.
@@ -151,19 +164,34 @@ fn nonce() -> String {
 }
 
 impl Laid {
-    /// What became of the attempt, now that its program has ended.
-    pub fn take_up(&self, ended: &Ended) -> AttemptEnd {
+    /// What became of the attempt, now that its program has ended, and what it spent.
+    pub fn take_up(&self, ended: &Ended) -> Report {
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
-        if let Err(error) = confine::unmake(&self.made, &self.folder) {
-            return wrong(error);
-        }
+        let end = match confine::unmake(&self.made, &self.folder) {
+            Ok(()) => self.became(ended),
+            Err(error) => wrong(error),
+        };
+        Report { end, cost: self.hired.as_ref().map_or_else(Cost::default, Hired::cost) }
+    }
+
+    fn became(&self, ended: &Ended) -> AttemptEnd {
         match self.job.attempt.role {
             Role::Check => self.checked(ended),
             Role::Main => self.worked(ended),
             Role::Summary => self.summed_up(ended),
             Role::Undo => self.given(ended),
         }
+    }
+
+    /// What a worker that ended well says that it gave. An agent says so itself; of others the exit status is all there is.
+    fn done(&self, ended: &Ended) -> Result<Option<Done>, AttemptEnd> {
+        let done = match &self.hired {
+            Some(hired) => hired.judge(ended, &self.job).map(Some),
+            None if ended.how == How::Exited(0) => Ok(None),
+            None => Err(None),
+        };
+        done.map_err(|end| end.unwrap_or_else(|| self.failed(ended)))
     }
 
     fn failed(&self, ended: &Ended) -> AttemptEnd {
@@ -203,39 +231,41 @@ impl Laid {
                 Err(error) => wrong(error),
             };
         }
-        if ended.how != How::Exited(0) {
-            return self.failed(ended);
+        match self.done(ended) {
+            Ok(done) => self.output(done.and_then(|done| done.value)),
+            Err(end) => end,
         }
-        let output =
+    }
+
+    /// What the file holds, or what was answered.
+    fn output(&self, answered: Option<Value>) -> AttemptEnd {
+        let written =
             self.files.back().map_err(|error| error.to_string()).and_then(|back| back::output(&back));
-        match output {
+        match written {
+            Ok(Value::Null) => AttemptEnd::Succeeded { output: Arc::new(answered.unwrap_or_default()) },
             Ok(output) => AttemptEnd::Succeeded { output: Arc::new(output) },
             Err(message) => failed(ErrorClass::Validation, message),
         }
     }
 
-    /// A summary is what the file holds, or what was printed.
+    /// A summary is what the file holds, or what was said.
     fn summed_up(&self, ended: &Ended) -> AttemptEnd {
-        let end = self.given(ended);
-        let AttemptEnd::Succeeded { output } = &end else { return end };
-        if !output.is_null() {
-            return end;
+        match self.done(ended) {
+            Ok(done) => self.output(Some(Value::from(self.said(done).trim()))),
+            Err(end) => end,
         }
-        AttemptEnd::Succeeded { output: Arc::new(Value::from(self.said().trim())) }
     }
 
     fn checked(&self, ended: &Ended) -> AttemptEnd {
         let check = self.check.as_deref().unwrap_or_default();
         let file = self.decision();
         let verdict = match (&ended.how, self.speaks) {
-            (How::Exited(status), Speaks::File) => verdict::of_script(*status, file.as_deref(), check),
-            (How::Exited(0), _) => Some(verdict::of_agent(file.as_deref(), &self.said(), check)),
-            _ => None,
+            (How::Exited(status), Speaks::File) => {
+                verdict::of_script(*status, file.as_deref(), check).ok_or_else(|| self.failed(ended))
+            }
+            _ => self.done(ended).map(|done| verdict::of_agent(file.as_deref(), &self.said(done), check)),
         };
-        match verdict {
-            Some(verdict) => self.guarded(verdict.end()),
-            None => self.failed(ended),
-        }
+        verdict.map_or_else(|end| end, |verdict| self.guarded(verdict.end()))
     }
 
     /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
@@ -261,8 +291,11 @@ impl Laid {
         }
     }
 
-    /// The end of what it printed, in words. What cannot be read says nothing.
-    fn said(&self) -> String {
+    /// What an agent said in the end, or else the end of what was printed. What cannot be read says nothing.
+    fn said(&self, done: Option<Done>) -> String {
+        if let Some(done) = done {
+            return done.text;
+        }
         let bytes =
             self.files.root().file(AttemptDir::STDOUT).ok().and_then(|(file, _)| tail(file, SAID).ok());
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()

@@ -1,14 +1,14 @@
 //! From a worker to a program: what is started, and what it reads.
 //!
 //! Owns how the text of a source becomes an argument vector. A script is one argument of a shell that nothing is pasted
-//! into; everything else is a program with its arguments. Refuses agents that are not programs of the project's own.
+//! into; everything else is a program with its arguments. Which one a coding agent is, `hire` knows.
 
 use std::ffi::OsString;
 
 use serde_json::Value;
 use skein_core::ir::Worker;
 
-use super::{job::Job, prompt, tool};
+use super::{about::Agent, job::Job, tool};
 
 /// The shell of scripts, which stops at the first command that fails.
 const SHELL: [&str; 3] = ["bash", "-e", "-c"];
@@ -33,7 +33,8 @@ pub enum Speaks {
 }
 
 impl Command {
-    pub fn of(job: &Job) -> Result<Command, String> {
+    /// `prompt` is what an agent is told.
+    pub fn of(job: &Job, prompt: impl FnOnce(&Agent) -> String) -> Result<Command, String> {
         match &job.worker {
             Worker::Script { text, .. } => {
                 let words = SHELL.iter().map(OsString::from).chain([text.into()]);
@@ -44,11 +45,13 @@ impl Command {
                 Command::new([program.into()].into_iter().chain(filled), Vec::new(), Speaks::File)
             }
             Worker::Agent { name, program, .. } => {
-                let name = name.as_deref().or(program.as_deref()).unwrap_or_default();
-                let agent =
-                    job.about.agents.get(name).ok_or_else(|| format!("nobody here is the agent `{name}`"))?;
-                let words = agent.command.iter().map(OsString::from);
-                Command::new(words, prompt::of(job, agent).into_bytes(), Speaks::Words)
+                let named = || name.as_deref().or(program.as_deref()).unwrap_or_default();
+                let agent = job.agent().ok_or_else(|| format!("nobody here is the agent `{}`", named()))?;
+                let words: Vec<OsString> = match &agent.worker {
+                    Some(worker) => vec![worker.into()],
+                    None => agent.command.iter().map(OsString::from).collect(),
+                };
+                Command::new(words, prompt(agent).into_bytes(), Speaks::Words)
             }
             Worker::Tool { tool, .. } => {
                 let found = job.tool().ok_or_else(|| format!("there is no tool `{tool}` here"))?;

@@ -11,6 +11,7 @@ use skein_core::{
 
 use super::{Shared, job::Job};
 use crate::{
+    agent::{self, Adapter, Home},
     wall::{Behind, Wall},
     workspace::{
         AttemptDir, Root, RunDir,
@@ -42,9 +43,10 @@ enum Reach {
 }
 
 impl Reach {
-    fn of(worker: &Worker) -> Reach {
-        match worker {
-            Worker::Agent { capabilities, .. } | Worker::Script { capabilities, .. } => {
+    fn of(job: &Job) -> Reach {
+        match &job.worker {
+            Worker::Agent { .. } | Worker::Script { .. } => {
+                let capabilities = job.capabilities();
                 // Who names none may read and edit. Whoever runs commands or tests leaves files by it.
                 match capabilities.is_empty() || capabilities.iter().any(|c| *c != Capability::Read) {
                     true => Reach::Workspace,
@@ -74,13 +76,14 @@ pub(super) fn behind(
     places: &Places<'_>,
 ) -> Result<(Option<Behind>, Vec<String>), PathError> {
     let Some(builder) = shared.builder.clone() else { return Ok((None, Vec::new())) };
-    let reach = Reach::of(&job.worker);
+    let reach = Reach::of(job);
     let mut made = Vec::new();
     let mut wall = Wall {
         writes: vec![places.files.back()?.path().to_owned(), places.files.scratch()?.path().to_owned()],
         hides: vec![shared.state.path().to_owned()],
-        shows: vec![places.files.inputs()],
-        no_network: job.isolation.no_network,
+        shows: vec![places.files.root().path().to_owned()],
+        // An agent must reach its model.
+        no_network: job.isolation.no_network && !job.is_hired(),
         optional: job.about.allow_unenforced,
     };
     wall.writes.extend(places.run.files()?.map(|files| files.path().to_owned()));
@@ -94,11 +97,38 @@ pub(super) fn behind(
         }
         Reach::Given => {
             made = make(job, places.folder)?;
-            let own = given(job).filter(|name| is_own(name, places.folder));
+            let own = job.own_files().filter(|name| is_own(name, places.folder));
             wall.writes.extend(own.map(|name| places.folder.path().join(name)));
         }
     }
     Ok((Some(Behind { builder, wall }), made))
+}
+
+/// What an agent needs beyond other workers: its home and the person's login. Of what else the person has set up for
+/// agents it sees nothing.
+pub(super) fn fit(wall: &mut Wall, home: &Home, adapter: &dyn Adapter, program: &Path) {
+    for other in agent::ALL {
+        let login = other.login().from;
+        let folder = login.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let (Some(login), Some(folder)) = (login.and_then(real), folder.and_then(real)) else { continue };
+        let own = other.word() == adapter.word();
+        if own && home.path.is_none() {
+            wall.writes.push(folder);
+            continue;
+        }
+        if own {
+            wall.writes.push(login);
+        }
+        // One that is installed there must be found.
+        if !program.starts_with(&folder) {
+            wall.hides.push(folder);
+        }
+    }
+    wall.writes.extend(home.path.clone());
+}
+
+fn real(path: PathBuf) -> Option<PathBuf> {
+    std::fs::canonicalize(path).ok()
 }
 
 /// What of the workspace is protected and is there.
@@ -113,15 +143,10 @@ fn is_own(name: &str, folder: &Root) -> bool {
     folder.look(name).is_ok_and(|thing| matches!(thing, Some(Thing::File | Thing::Folder)))
 }
 
-/// What one who only reads is given to write in its workspace: its artifacts, and the file of its decision.
-fn given(job: &Job) -> impl Iterator<Item = &str> {
-    job.gives.iter().map(|gives| gives.path.as_str()).chain(job.decision_file.as_deref())
-}
-
 /// Only what is there can be written where nothing new can be made.
 fn make(job: &Job, folder: &Root) -> Result<Vec<String>, PathError> {
     let mut made = Vec::new();
-    for name in given(job) {
+    for name in job.own_files() {
         if folder.look(name)?.is_none() {
             make_one(name, folder)?;
             made.push(name.to_owned());

@@ -4,19 +4,23 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Assignment, AttemptId, Given, Mode, Role, RunState},
+    engine::{Assignment, AttemptId, Cost, Given, Mode, Role, RunState},
     ids::RunId,
-    ir::{ArtifactIn, ArtifactOut, Isolation, Kind, Step, Work, Worker},
+    ir::{
+        ArtifactIn, ArtifactOut, BudgetMode, Capability, ErrorClass, Isolation, Kind, Schema, Step, Work,
+        Worker,
+    },
     plan::Plan,
     time::Millis,
 };
 
 use super::{
-    about::{About, Tool},
+    about::{About, Agent, Tool},
     guard::Guard,
     overlay,
 };
 use crate::{
+    agent::Left,
     hands::Running,
     workspace::{Ledger, RunDir, Story},
 };
@@ -40,6 +44,17 @@ pub struct Job {
     pub gives: Vec<ArtifactOut>,
     /// What work that does not get nearer to its end is told.
     pub overlay: Option<String>,
+    /// What its output must look like.
+    pub outputs: Schema,
+    /// What budgets leave to it.
+    pub left: Vec<Left>,
+    /// Whether it waits when its account has reached a limit.
+    pub waits: bool,
+    /// Why the attempt before it failed, and what the last check said.
+    pub failed: Option<String>,
+    pub reasons: Vec<String>,
+    /// The commands that are tests, if the step names some.
+    pub tests: Option<Vec<Vec<String>>>,
     /// What a check is guarded by.
     pub guard: Option<Guard>,
     /// Where a checker writes what it decided.
@@ -97,6 +112,12 @@ impl Job {
             context,
             takes,
             gives: if main { work.gives.clone() } else { Vec::new() },
+            outputs: if main { step.outputs.clone() } else { Schema::default() },
+            left: left(plan, state, step, attempt),
+            waits: step.policy.holds.contains_key(&ErrorClass::RateLimit),
+            failed: failed(state, attempt, task.mode),
+            reasons: if main && attempt.iteration > 1 { reasons.to_vec() } else { Vec::new() },
+            tests: tests(step),
             overlay: convergence
                 .filter(|_| main)
                 .and_then(|convergence| overlay::of(convergence, task.stage, reasons, marks)),
@@ -111,6 +132,39 @@ impl Job {
 }
 
 impl Job {
+    /// The agent that does it, where an agent does.
+    pub fn agent(&self) -> Option<&Agent> {
+        match &self.worker {
+            Worker::Agent { name, program, .. } => {
+                self.about.agents.get(&Agent::key(name.as_deref(), program.as_deref()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a coding agent does it that is not a program of the project's own.
+    pub fn is_hired(&self) -> bool {
+        self.agent().is_some_and(|agent| agent.worker.is_some())
+    }
+
+    /// What its worker may do: what the step says, or else what the agent is for. None: it may read and edit.
+    pub fn capabilities(&self) -> &[Capability] {
+        match &self.worker {
+            Worker::Agent { capabilities, .. } | Worker::Script { capabilities, .. }
+                if !capabilities.is_empty() =>
+            {
+                capabilities
+            }
+            _ => self.agent().map_or(&[], |agent| &agent.capabilities),
+        }
+    }
+
+    /// The files of its workspace that it is to write, whatever it may do there else.
+    pub fn own_files(&self) -> impl Iterator<Item = &str> {
+        let decision = self.decision_file.iter().filter(|_| self.attempt.role == Role::Check);
+        decision.map(String::as_str).chain(self.gives.iter().map(|gives| gives.path.as_str()))
+    }
+
     /// The tool that does it, where a tool does.
     pub fn tool(&self) -> Option<&Tool> {
         match &self.worker {
@@ -118,6 +172,42 @@ impl Job {
             _ => None,
         }
     }
+}
+
+/// What the budgets of a step and of its run leave, of those that stop what spends them.
+fn left(plan: &Plan, state: &RunState, step: &Step, attempt: AttemptId) -> Vec<Left> {
+    let more = state.more(attempt.at);
+    let waived = more.is_some_and(|more| more.waived_budget);
+    let own = more.map_or_else(Cost::default, |more| more.cost);
+    let budgets = [
+        ("the step's", step.policy.budget.as_ref(), own),
+        ("the run's", plan.definition.root().workflow.budget.as_ref(), state.spent),
+    ];
+    let left = budgets.into_iter().filter_map(|(whose, budget, spent)| {
+        let budget = budget?;
+        let pause = match budget.mode {
+            BudgetMode::Warn => return None,
+            BudgetMode::Pause if waived => return None,
+            BudgetMode::Pause => true,
+            BudgetMode::Stop => false,
+        };
+        let micro_usd = budget.micro_usd.map(|most| most.saturating_sub(spent.micro_usd.unwrap_or(0)));
+        let tokens = budget.tokens.map(|most| most.saturating_sub(spent.tokens));
+        Some(Left { whose, tokens, micro_usd, pause })
+    });
+    left.collect()
+}
+
+/// Why the attempt before this one failed, if it is made because of that.
+fn failed(state: &RunState, attempt: AttemptId, mode: Mode) -> Option<String> {
+    let more = state.more(attempt.at).filter(|_| mode == Mode::Again && attempt.role == Role::Main)?;
+    more.error.as_ref().map(|error| error.message.clone())
+}
+
+/// What the source says are tests of a step.
+fn tests(step: &Step) -> Option<Vec<Vec<String>>> {
+    let tests = step.labels.get("x-skein")?.get("test_commands")?;
+    serde_json::from_value(tests.clone()).ok()
 }
 
 /// Who does this part of a step's work.

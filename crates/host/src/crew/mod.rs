@@ -11,6 +11,7 @@ mod confine;
 mod environment;
 mod git;
 mod guard;
+mod hire;
 mod hook;
 mod job;
 mod overlay;
@@ -23,7 +24,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -34,13 +35,14 @@ use skein_core::{
     time::Millis,
 };
 
-pub use about::{About, Agent, Piece, Tool};
+pub use about::{About, Agent, Piece, Program, Tool};
 
 use self::{attempt::Laid, job::Job};
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
     secret::Secrets,
+    wall::{self, Kept},
     worker::{self, Ended, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
     workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, root::PathError},
 };
@@ -73,6 +75,7 @@ struct Shared {
     secrets: Secrets,
     /// The program that builds walls around workers. Without it there are none.
     builder: Option<PathBuf>,
+    kept: OnceLock<Option<Kept>>,
     redactor: Redactor,
     lines: Option<TellLine>,
     live: Mutex<BTreeMap<Doing, Live>>,
@@ -104,7 +107,8 @@ impl fmt::Debug for Crew {
 impl Crew {
     /// For the runs that are kept in a state folder.
     pub fn new(state: &Path, secrets: Secrets, lines: Option<TellLine>) -> Result<Crew, CrewError> {
-        let redactor = Redactor::new(secrets.all())?;
+        let lent = hire::lent();
+        let redactor = Redactor::new(secrets.all().chain(&lent))?;
         // Walls are about real paths.
         let state = std::fs::canonicalize(state)?;
         let (root, mark) = (Root::open(&state)?, StateMark::of(&state)?);
@@ -113,6 +117,7 @@ impl Crew {
             mark,
             secrets,
             builder: None,
+            kept: OnceLock::new(),
             redactor,
             lines,
             live: Mutex::default(),
@@ -140,6 +145,11 @@ impl Crew {
 impl Shared {
     fn live(&self) -> MutexGuard<'_, BTreeMap<Doing, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far walls are kept here. None: there are none.
+    fn kept(&self) -> Option<Kept> {
+        *self.kept.get_or_init(|| wall::here(self.builder.as_deref()?).ok())
     }
 
     /// Writes the context folder of a run. What an earlier run left there goes first; one that goes on is not disturbed.
@@ -177,8 +187,8 @@ impl Shared {
         }
         let (shared, ended_key) = (Arc::clone(&self), key.clone());
         let handle = worker::start(task, move |ended: Ended| {
-            let end = laid.take_up(&ended);
-            shared.end(&ended_key, end, finish);
+            let Report { end, cost } = laid.take_up(&ended);
+            shared.finish(&ended_key, end, cost, finish);
         });
         self.started(&key, handle);
     }
@@ -203,9 +213,21 @@ impl Shared {
         self.left.notify_all();
     }
 
+    /// An attempt that came to nothing before it could use anything.
     fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
+        self.finish(key, end, Cost::default(), finish);
+    }
+
+    fn finish(&self, key: &Doing, end: AttemptEnd, cost: Cost, finish: Finish) {
         self.gone(key);
-        finish.tell(Report { end: self.without_secrets(end), cost: Cost::default() });
+        finish.tell(Report { end: self.without_secrets(end), cost });
+    }
+
+    /// Asks for the end of something that has begun.
+    fn stop(&self, key: &Doing) {
+        if let Some(live) = self.live().get_mut(key) {
+            live.stop();
+        }
     }
 
     /// Secrets are taken out before anything is decided or kept.
@@ -268,9 +290,7 @@ impl Hands for Crew {
     }
 
     fn stop(&mut self, run: &RunId, attempt: AttemptId) {
-        if let Some(live) = self.shared.live().get_mut(&(run.clone(), Work::Attempt(attempt))) {
-            live.stop();
-        }
+        self.shared.stop(&(run.clone(), Work::Attempt(attempt)));
     }
 
     fn publish(&mut self, running: Running<'_>, item: Publication, published: Published) {

@@ -5,10 +5,11 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   attempts/<attempt>/   log stdout.log inputs.json observation.json
+//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl
 //!     back/               output error: what the worker may write
 //!     tmp/                where it leaves what it needs only while it works
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
+//!   homes/<step>/<agent>/ what an agent of a step is configured by and remembers
 //!   hooks/<number>/       log: what a hook printed
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   context/              for a run whose workflow names no context folder
@@ -17,7 +18,10 @@
 
 use std::path::{Path, PathBuf};
 
-use skein_core::{engine::AttemptId, ids::RunId};
+use skein_core::{
+    engine::{AttemptId, InstanceIx, StepAt},
+    ids::RunId,
+};
 
 use super::{Root, root::PathError};
 
@@ -26,6 +30,7 @@ const ATTEMPTS: &str = "attempts";
 const ARTIFACTS: &str = "artifacts";
 const CONTEXT: &str = "context";
 const FILES: &str = "files";
+const HOMES: &str = "homes";
 const HOOKS: &str = "hooks";
 const PENDING: &str = "pending";
 
@@ -140,6 +145,12 @@ impl RunDir {
         self.root.make_folders(Path::new(HOOKS).join(number.to_string()), true)
     }
 
+    /// The home of a step's agent, made where it is not there yet.
+    pub fn home(&self, at: StepAt, agent: &str) -> Result<Root, PathError> {
+        let StepAt(InstanceIx(instance), step) = at;
+        self.root.make_folders(Path::new(HOMES).join(format!("{instance}.{step}")).join(agent), true)
+    }
+
     /// The context folder of a run whose workflow names none.
     pub fn context(&self) -> Result<Root, PathError> {
         self.root.make_folders(CONTEXT, true)
@@ -155,6 +166,7 @@ impl AttemptDir {
     pub(crate) const ERROR: &str = "error";
     const OBSERVATION: &str = "observation.json";
     const SCRATCH: &str = "tmp";
+    const EVENTS: &str = "events.jsonl";
 
     /// To read and replace files of it by name.
     pub fn root(&self) -> &Root {
@@ -169,6 +181,11 @@ impl AttemptDir {
     /// Its standard output alone.
     pub fn stdout(&self) -> PathBuf {
         self.root.path().join(Self::STDOUT)
+    }
+
+    /// Every event of an agent, as it came.
+    pub fn events(&self) -> PathBuf {
+        self.root.path().join(Self::EVENTS)
     }
 
     /// `SKEIN_INPUTS`.

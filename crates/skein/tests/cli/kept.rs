@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::session::{Done, Folder, as_it_is, run, skein};
 
 /// Longer than anything here may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A step whose worker says that it has begun, and goes on when it is let go.
 pub const HELD: &str = r#"name: held

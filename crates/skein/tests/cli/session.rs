@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Longer than any command may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// What a command did.
 pub struct Done {

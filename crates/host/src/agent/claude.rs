@@ -1,0 +1,271 @@
+//! Claude Code: `claude -p`, with events as lines of JSON.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use skein_core::time::Time;
+
+use super::{
+    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
+    class::Kind,
+    event::{micro_usd, number, text},
+    flags,
+    home::personal,
+};
+
+#[derive(Debug)]
+pub struct Claude;
+
+/// What it must not do beside its work.
+const QUIET: [(&str, &str); 5] = [
+    ("DISABLE_AUTOUPDATER", "1"),
+    ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+    ("DISABLE_TELEMETRY", "1"),
+    ("DISABLE_ERROR_REPORTING", "1"),
+    // Trying again is ours; this is for what passes within seconds.
+    ("CLAUDE_CODE_MAX_RETRIES", "2"),
+];
+
+impl Adapter for Claude {
+    fn word(&self) -> &'static str {
+        "CLAUDE_CODE"
+    }
+
+    fn program(&self) -> &'static str {
+        "claude"
+    }
+
+    fn credentials(&self) -> &'static [&'static str] {
+        &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_BASE_URL"]
+    }
+
+    fn login(&self) -> Login {
+        let from = personal("CLAUDE_CONFIG_DIR", ".claude").map(|folder| folder.join(".credentials.json"));
+        Login { from, to: ".credentials.json" }
+    }
+
+    fn answers(&self, _may: &May, schema: Option<&Value>) -> bool {
+        schema.is_some()
+    }
+
+    fn takes_session(&self) -> bool {
+        true
+    }
+
+    fn call(&self, request: &Request<'_>) -> Call {
+        let mut call = Call::default();
+        call.args(["-p", "--output-format", "stream-json", "--verbose"]);
+        // Without these, what a turn used is known only when all is over.
+        call.arg("--include-partial-messages");
+        // Nothing of the repository that it works on tells it what to do or start.
+        let sources = if request.home.path.is_none() { "user" } else { "" };
+        call.args(["--setting-sources", sources, "--strict-mcp-config", "--disable-slash-commands"]);
+        if let Some(model) = request.model {
+            call.args(["--model", model]);
+        }
+        match request.session {
+            Session::New(id) => call.args(["--session-id", id]),
+            Session::Resume(id) => call.args(["--resume", id]),
+        };
+        if let Some(most) = request.max_turns {
+            call.args(["--max-turns", &most.to_string()]);
+        }
+        if let Some(most) = request.micro_usd {
+            // It knows its prices; we hear of money only in the end.
+            call.args(["--max-budget-usd", &format!("{}.{:06}", most / 1_000_000, most % 1_000_000)]);
+        }
+        if let Some(schema) = request.schema {
+            call.args(["--json-schema", &schema.to_string()]);
+        }
+        call.args(request.arguments);
+        // Those that take any number of words come last.
+        let (tools, rules) = flags::claude(request.may);
+        call.args(["--permission-mode", "dontAsk", "--tools", &tools, "--allowedTools", &rules]);
+        call.arg("--add-dir").arg(&request.may.back);
+        for (name, value) in QUIET {
+            call.set(name, value);
+        }
+        if let Some(most) = request.command_time {
+            call.set("BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
+            call.set("BASH_MAX_TIMEOUT_MS", most.0.to_string());
+        }
+        if let Some(home) = &request.home.path {
+            call.set("CLAUDE_CONFIG_DIR", home);
+        }
+        call
+    }
+
+    fn reader(&self, _home: &Home) -> Box<dyn Reader> {
+        Box::new(Events::default())
+    }
+}
+
+#[derive(Default)]
+struct Events {
+    /// What each message used, by its id: it is told again and again, each time more of it.
+    messages: BTreeMap<String, Spent>,
+    /// The message that is being written.
+    message: String,
+    result: Option<Value>,
+    /// What it called the last error of its service.
+    error: String,
+}
+
+impl Events {
+    fn used(&mut self, id: &str, usage: &Value) -> Heard {
+        let at = |name: &str| number(usage, name);
+        let spent = self.messages.entry(id.to_owned()).or_default();
+        spent.input = spent.input.max(at("/input_tokens") + at("/cache_creation_input_tokens"));
+        spent.cached = spent.cached.max(at("/cache_read_input_tokens"));
+        spent.output = spent.output.max(at("/output_tokens"));
+        let mut all = Spent::default();
+        self.messages.values().for_each(|spent| all.add(*spent));
+        Heard::Used(Used::Run(all))
+    }
+
+    /// A piece of a message while it is written.
+    fn piece(&mut self, event: &Value) -> Vec<Heard> {
+        match text(event, "/event/type") {
+            "message_start" => {
+                self.message = text(event, "/event/message/id").to_owned();
+                let (id, usage) = (self.message.clone(), &event["event"]["message"]["usage"]);
+                vec![Heard::Turn, self.used(&id, usage)]
+            }
+            "message_delta" => {
+                let id = self.message.clone();
+                vec![self.used(&id, &event["event"]["usage"])]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn assistant(&mut self, event: &Value) -> Vec<Heard> {
+        if let Some(error) = event["error"].as_str() {
+            self.error = error.to_owned();
+        }
+        let content = event["message"]["content"].as_array().map_or(&[][..], Vec::as_slice);
+        let parts = content.iter().filter_map(|part| match part["type"].as_str()? {
+            "text" => Some(Heard::Said(part["text"].as_str()?.to_owned())),
+            "tool_use" => Some(Heard::Tool {
+                name: part["name"].as_str()?.to_owned(),
+                on: ["command", "file_path", "pattern", "path", "description"]
+                    .iter()
+                    .find_map(|name| part["input"][*name].as_str())
+                    .unwrap_or_default()
+                    .to_owned(),
+            }),
+            _ => None,
+        });
+        parts.collect()
+    }
+
+    fn system(&mut self, event: &Value) -> Vec<Heard> {
+        match text(event, "/subtype") {
+            "init" => vec![Heard::Session(text(event, "/session_id").to_owned())],
+            "api_retry" => {
+                let status = number(event, "/error_status");
+                let message = format!("its service answers with {status}, and it tries again");
+                // A wrong key does not become right.
+                match status {
+                    401 | 403 => {
+                        vec![Heard::Hopeless(Failure::new(Kind::Auth, "its key or login was refused"))]
+                    }
+                    _ => vec![Heard::Note(message)],
+                }
+            }
+            "permission_denied" => vec![Heard::Note(format!(
+                "{} was not allowed: {}",
+                text(event, "/tool_name"),
+                text(event, "/message")
+            ))],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The end knows best what was used, also by agents below it.
+    fn result(&mut self, event: &Value) -> Vec<Heard> {
+        self.result = Some(event.clone());
+        let Some(models) = event["model_usage_since_last_result"].as_object() else { return Vec::new() };
+        let mut all = Spent::default();
+        for model in models.values() {
+            let at = |name: &str| number(model, name);
+            all.add(Spent {
+                input: at("/inputTokens") + at("/cacheCreationInputTokens"),
+                cached: at("/cacheReadInputTokens"),
+                output: at("/outputTokens"),
+                micro_usd: model["costUSD"].as_f64().and_then(micro_usd),
+            });
+        }
+        if all == Spent::default() { Vec::new() } else { vec![Heard::Used(Used::Run(all))] }
+    }
+
+    fn failed(&self, result: &Value) -> Failure {
+        let errors = result["errors"]
+            .as_array()
+            .map(|errors| errors.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; "));
+        let message = match result["result"].as_str() {
+            Some(said) if !said.is_empty() => said.to_owned(),
+            _ => errors.filter(|errors| !errors.is_empty()).unwrap_or_else(|| "it failed".to_owned()),
+        };
+        if message.contains("No conversation found") {
+            return Failure::lost(message);
+        }
+        let status = result["api_error_status"].as_u64();
+        let kind = match (text(result, "/subtype"), text(result, "/terminal_reason"), self.error.as_str()) {
+            ("error_max_turns", ..) => Kind::Turns,
+            ("error_max_budget_usd", ..) => Kind::Budget,
+            (_, "prompt_too_long", _) => Kind::Context,
+            (_, _, "rate_limit") => Kind::Limit,
+            (_, _, "billing_error") => Kind::Billing,
+            (_, _, "authentication_failed") => Kind::Auth,
+            (_, _, "model_not_found") => Kind::Model,
+            _ if result["api_error"] == "max_output_tokens" => Kind::Request,
+            _ => match status {
+                Some(status) => Kind::of_status(status),
+                None if self.error == "server_error" => Kind::Service,
+                None => Kind::NoEnd,
+            },
+        };
+        Failure::new(kind, message)
+    }
+}
+
+impl Reader for Events {
+    fn hear(&mut self, event: &Value) -> Vec<Heard> {
+        match text(event, "/type") {
+            "system" => self.system(event),
+            "assistant" => self.assistant(event),
+            "stream_event" => self.piece(event),
+            "rate_limit_event" if event["rate_limit_info"]["status"] == "rejected" => {
+                let seconds = event["rate_limit_info"]["resetsAt"].as_i64();
+                seconds.map(|at| Heard::LimitedUntil(Time(at.saturating_mul(1_000)))).into_iter().collect()
+            }
+            "result" => self.result(event),
+            _ => Vec::new(),
+        }
+    }
+
+    fn is_noise(&self, event: &Value) -> bool {
+        event["type"] == "stream_event"
+    }
+
+    fn end(&self, status: i32, errors: &str) -> Result<Done, Failure> {
+        let Some(result) = &self.result else {
+            let message = super::last_line(errors).unwrap_or("it ended without saying what became of it");
+            return Err(match status {
+                _ if message.contains("No conversation found") => Failure::lost(message),
+                0 => Failure::new(Kind::NoEnd, message),
+                _ => Failure::new(Kind::Usage, message),
+            });
+        };
+        // It calls the outcome a success even when its service failed.
+        if result["is_error"] != Value::Bool(false) {
+            return Err(self.failed(result));
+        }
+        let value = result.get("structured_output").filter(|value| !value.is_null()).cloned();
+        Ok(Done { text: text(result, "/result").to_owned(), value })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Streams of Claude Code, shortened to what is read of them.
+
+use serde_json::json;
+use skein_core::ir::ErrorClass;
+
+use super::*;
+
+fn heard(events: &[Value]) -> (Events, Vec<Heard>) {
+    let mut reader = Events::default();
+    let heard = events.iter().flat_map(|event| reader.hear(event)).collect();
+    (reader, heard)
+}
+
+fn result(more: Value) -> Value {
+    let mut event = json!({"type": "result", "subtype": "success", "is_error": false, "result": "Done.",
+        "model_usage_since_last_result": {"m": {"inputTokens": 2000, "outputTokens": 100,
+        "cacheReadInputTokens": 800, "cacheCreationInputTokens": 10, "costUSD": 0.00508}}});
+    for (name, value) in more.as_object().unwrap() {
+        event[name] = value.clone();
+    }
+    event
+}
+
+fn failed(error: &str, more: Value) -> Failure {
+    let (reader, _) =
+        heard(&[json!({"type": "assistant", "error": error, "message": {"content": []}}), result(more)]);
+    reader.end(1, "").unwrap_err()
+}
+
+#[test]
+fn a_session_is_told_with_what_it_says_does_and_spends() {
+    let (reader, heard) = heard(&[
+        json!({"type": "system", "subtype": "init", "session_id": "s-1", "tools": ["Read"]}),
+        json!({"type": "stream_event", "event": {"type": "message_start", "message": {"id": "m-1",
+            "usage": {"input_tokens": 1000, "cache_read_input_tokens": 400, "output_tokens": 1}}}}),
+        json!({"type": "assistant", "message": {"id": "m-1", "content": [{"type": "text", "text": "I look."},
+            {"type": "tool_use", "name": "Bash", "input": {"command": "ls", "description": "list"}},
+            {"type": "new_thing"}]}}),
+        json!({"type": "stream_event", "event": {"type": "message_delta", "usage": {"output_tokens": 50}}}),
+        json!({"type": "user", "message": {}}),
+        json!({"type": "system", "subtype": "unheard_of"}),
+        result(json!({"structured_output": {"a": 1}})),
+    ]);
+    let spent =
+        |input, cached, output, micro_usd| Heard::Used(Used::Run(Spent { input, cached, output, micro_usd }));
+    let tool = Heard::Tool { name: "Bash".into(), on: "ls".into() };
+    let wanted = [
+        Heard::Session("s-1".into()),
+        Heard::Turn,
+        spent(1_000, 400, 1, None),
+        Heard::Said("I look.".into()),
+        tool,
+        spent(1_000, 400, 50, None),
+        spent(2_010, 800, 100, Some(5_080)),
+    ];
+    assert_eq!(heard, wanted);
+    assert_eq!(reader.end(0, ""), Ok(Done { text: "Done.".into(), value: Some(json!({"a": 1})) }));
+}
+
+#[test]
+fn a_limit_says_when_it_ends() {
+    let (_, heard) = heard(&[
+        json!({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed", "resetsAt": 5}}),
+        json!({"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1_894_771_000}}),
+    ]);
+    assert_eq!(heard, [Heard::LimitedUntil(Time(1_894_771_000_000))]);
+}
+
+#[test]
+fn errors_are_told_apart_though_all_are_called_success() {
+    let is_error = json!({"is_error": true, "api_error_status": 500});
+    let of = |error: &str, status: Option<u64>, more: Value| {
+        let mut all = json!({"is_error": true, "api_error_status": status});
+        more.as_object().unwrap().iter().for_each(|(name, value)| all[name] = value.clone());
+        let failure = failed(error, all);
+        (failure.class, failure.code.unwrap(), failure.goes_on)
+    };
+    assert_eq!(failed("server_error", is_error).class, ErrorClass::Transient);
+    assert_eq!(of("rate_limit", Some(429), json!({})), (ErrorClass::RateLimit, "agent_limit", true));
+    assert_eq!(of("billing_error", Some(400), json!({})), (ErrorClass::Fatal, "agent_billing", false));
+    assert_eq!(of("authentication_failed", None, json!({})), (ErrorClass::Fatal, "agent_auth", false));
+    assert_eq!(of("server_error", None, json!({})), (ErrorClass::Transient, "agent_service", true));
+    assert_eq!(of("model_not_found", Some(404), json!({})), (ErrorClass::Fatal, "agent_model", false));
+    assert_eq!(of("unknown", Some(400), json!({})), (ErrorClass::NonRetryable, "agent_request", false));
+    let long = json!({"terminal_reason": "prompt_too_long"});
+    assert_eq!(of("invalid_request", Some(400), long), (ErrorClass::NonRetryable, "agent_context", false));
+    let turns =
+        json!({"subtype": "error_max_turns", "result": null, "errors": ["Reached maximum number of turns"]});
+    assert_eq!(of("", None, turns), (ErrorClass::NonRetryable, "max_steps", false));
+    let spent =
+        json!({"subtype": "error_max_budget_usd", "result": null, "errors": ["Reached maximum budget"]});
+    assert_eq!(of("", None, spent), (ErrorClass::NonRetryable, "budget", false));
+    let aborted = json!({"subtype": "error_during_execution", "terminal_reason": "aborted_tools"});
+    assert_eq!(of("", None, aborted), (ErrorClass::AgentError, "agent_no_end", false));
+}
+
+#[test]
+fn without_a_result_nothing_is_done() {
+    let reader = Events::default();
+    assert_eq!(reader.end(0, "").unwrap_err().class, ErrorClass::AgentError);
+    assert_eq!(reader.end(1, "error: unknown option '--x'\n").unwrap_err().class, ErrorClass::Fatal);
+    assert!(reader.end(1, "No conversation found with session ID: s-9\n").unwrap_err().lost);
+    let lost = failed(
+        "",
+        json!({"is_error": true, "result": "", "errors": ["No conversation found with session ID: s"]}),
+    );
+    assert!(lost.lost);
+}
+
+#[test]
+fn a_refused_key_is_not_tried_ten_times() {
+    let retry = |status: u64| json!({"type": "system", "subtype": "api_retry", "error_status": status});
+    let (_, told) = heard(&[retry(500), retry(401)]);
+    assert!(matches!(&told[0], Heard::Note(_)));
+    assert!(matches!(&told[1], Heard::Hopeless(failure) if failure.class == ErrorClass::Fatal));
+}

@@ -1,0 +1,325 @@
+//! Codex: `codex exec --json`, with events as lines of JSON.
+//!
+//! What a turn used is told only at its end. Until then it is read from the file in which Codex keeps the session.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use skein_core::limits;
+
+use super::{
+    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
+    class::{Kind, wait_in},
+    event::{number, text},
+    flags,
+    home::personal,
+};
+use crate::clock::Clock;
+
+#[derive(Debug)]
+pub struct Codex;
+
+/// Where its file is, below its home.
+const SESSIONS: &str = "sessions";
+/// As many folders and files as are looked at to find it.
+const LOOKED_AT: usize = 5_000;
+/// A line of it is no longer than an event.
+const LINE: u64 = limits::AGENT_EVENT_BYTES as u64;
+
+impl Adapter for Codex {
+    fn word(&self) -> &'static str {
+        "CODEX_CLI"
+    }
+
+    fn program(&self) -> &'static str {
+        "codex"
+    }
+
+    fn credentials(&self) -> &'static [&'static str] {
+        &["OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"]
+    }
+
+    fn login(&self) -> Login {
+        Login {
+            from: personal("CODEX_HOME", ".codex").map(|folder| folder.join("auth.json")),
+            to: "auth.json",
+        }
+    }
+
+    /// Its sandbox does that, where it can have one.
+    fn keeps_from_network(&self, may: &May) -> bool {
+        may.sandbox
+    }
+
+    fn answers(&self, may: &May, schema: Option<&Value>) -> bool {
+        schema.and_then(strict).is_some() || flags::is_read_only(may)
+    }
+
+    /// What is installed is a script that starts the program, which would be in the way of every signal.
+    fn native(&self, found: PathBuf) -> PathBuf {
+        native(&found).unwrap_or(found)
+    }
+
+    fn call(&self, request: &Request<'_>) -> Call {
+        let mut call = Call::default();
+        call.args(["exec", "--json", "--color", "never", "--skip-git-repo-check", "--ignore-rules"]);
+        if request.home.path.is_some() {
+            call.arg("--ignore-user-config");
+        }
+        for feature in ["plugins", "apps", "unbounded_connection_retries"] {
+            call.args(["--disable", feature]);
+        }
+        for setting in [
+            "check_for_update_on_startup=false",
+            "analytics.enabled=false",
+            // Nothing of the repository that it works on tells it what to do.
+            "project_doc_max_bytes=0",
+            // Keys and tokens are not for the commands that it runs.
+            "shell_environment_policy.ignore_default_excludes=false",
+        ] {
+            call.args(["-c", setting]);
+        }
+        call.arg("-C").arg(request.folder);
+        if let Some(model) = request.model {
+            call.args(["-m", model]);
+        }
+        call.args(flags::codex(request.may));
+        if let Some(schema) = request.schema.and_then(strict) {
+            let file = request.files.join("schema.json");
+            call.arg("--output-schema").arg(&file);
+            call.files.push((file, schema.to_string().into_bytes()));
+        }
+        call.args(request.arguments);
+        if let Session::Resume(id) = request.session {
+            call.args(["resume", id]);
+        }
+        call.arg("-");
+        if let Some(home) = &request.home.path {
+            call.set("CODEX_HOME", home);
+        }
+        call
+    }
+
+    fn reader(&self, home: &Home) -> Box<dyn Reader> {
+        Box::new(Events::of(home, ""))
+    }
+
+    fn total(&self, home: &Home, session: &str) -> Option<Spent> {
+        Events::of(home, session).spent()
+    }
+}
+
+/// The program that a script of this package starts.
+fn native(script: &Path) -> Option<PathBuf> {
+    let script = fs::canonicalize(script).ok()?;
+    let package = script.parent()?.parent()?;
+    let (machine, system) = match std::env::consts::ARCH {
+        "x86_64" => ("x64", "x86_64-unknown-linux-musl"),
+        "aarch64" => ("arm64", "aarch64-unknown-linux-musl"),
+        _ => return None,
+    };
+    let below = format!("codex-linux-{machine}/vendor/{system}/bin/codex");
+    let places = [package.parent()?.to_owned(), package.join("node_modules/@openai")];
+    places.iter().map(|place| place.join(&below)).find(|program| program.is_file())
+}
+
+/// The schema as its service takes it: every object is closed, and has all its properties. None: it cannot be said so.
+fn strict(schema: &Value) -> Option<Value> {
+    let mut schema = schema.clone();
+    close(&mut schema).then_some(schema).filter(|schema| schema["type"] == "object")
+}
+
+fn close(schema: &mut Value) -> bool {
+    let Value::Object(fields) = schema else { return true };
+    if let Some(Value::Object(properties)) = fields.get("properties") {
+        let required: Vec<&str> = fields
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let all = properties.keys().all(|name| required.contains(&name.as_str()));
+        if !all || fields.get("additionalProperties").is_some_and(|more| *more != Value::Bool(false)) {
+            return false;
+        }
+        fields.insert("additionalProperties".to_owned(), Value::Bool(false));
+    } else if fields.get("type") == Some(&Value::from("object")) {
+        return false;
+    }
+    // A default has no place in an answer that has everything.
+    fields.remove("default");
+    fields.iter_mut().all(|(name, value)| match name.as_str() {
+        "properties" | "$defs" | "definitions" => {
+            value.as_object_mut().is_none_or(|named| named.values_mut().all(close))
+        }
+        "items" => close(value),
+        "anyOf" => value.as_array_mut().is_none_or(|any| any.iter_mut().all(close)),
+        "allOf" | "oneOf" | "not" | "if" | "then" | "else" | "patternProperties" | "dependentSchemas" => {
+            false
+        }
+        _ => true,
+    })
+}
+
+#[derive(Default)]
+struct Events {
+    home: Option<PathBuf>,
+    session: String,
+    file: Option<BufReader<File>>,
+    /// Its last message.
+    said: String,
+    /// How the turn ended: None, it did not.
+    ended: Option<Result<(), String>>,
+}
+
+impl Events {
+    fn of(home: &Home, session: &str) -> Events {
+        let home = home.path.clone().or_else(|| personal("CODEX_HOME", ".codex"));
+        Events { home, session: session.to_owned(), ..Events::default() }
+    }
+
+    fn used(&mut self) -> Option<Heard> {
+        self.spent().map(|spent| Heard::Used(Used::Session(spent)))
+    }
+
+    /// Reads on in the file of the session; what was spent in all, if there is news.
+    fn spent(&mut self) -> Option<Spent> {
+        if self.file.is_none() {
+            let sessions = self.home.as_ref()?.join(SESSIONS);
+            let path = find(&sessions, &self.session, &mut 0)?;
+            self.file = Some(BufReader::new(File::open(path).ok()?));
+        }
+        let file = self.file.as_mut()?;
+        let mut last = None;
+        loop {
+            let (at, mut line) = (file.stream_position().ok()?, String::new());
+            let read = file.by_ref().take(LINE).read_line(&mut line);
+            if !line.ends_with('\n') {
+                // The rest of it is not there yet.
+                let _ = file.seek(SeekFrom::Start(at));
+                break;
+            }
+            if read.is_err() {
+                break;
+            }
+            if line.contains("\"token_count\"")
+                && let Ok(event) = serde_json::from_str::<Value>(&line)
+                && let Some(usage) = event.pointer("/payload/info/total_token_usage")
+            {
+                last = Some(spent(usage));
+            }
+        }
+        last
+    }
+
+    fn item(&mut self, event: &Value) -> Vec<Heard> {
+        let (item, over) = (&event["item"], event["type"] == "item.completed");
+        let heard = match (text(item, "/type"), over) {
+            ("agent_message", true) => {
+                self.said = text(item, "/text").to_owned();
+                Some(Heard::Said(self.said.clone()))
+            }
+            ("command_execution", false) => {
+                let command = text(item, "/command").to_owned();
+                Some(Heard::Tool { name: "run".to_owned(), on: command })
+            }
+            ("file_change", true) => {
+                let changes = item["changes"].as_array().map_or(&[][..], Vec::as_slice);
+                let paths: Vec<&str> = changes.iter().map(|change| text(change, "/path")).collect();
+                Some(Heard::Tool { name: "edit".to_owned(), on: paths.join(", ") })
+            }
+            ("error", true) => Some(Heard::Note(text(item, "/message").to_owned())),
+            ("web_search" | "mcp_tool_call", false) => Some(Heard::Tool {
+                name: text(item, "/type").to_owned(),
+                on: text(item, "/query").to_owned(),
+            }),
+            _ => None,
+        };
+        let turn = matches!(heard, Some(Heard::Tool { .. })).then_some(Heard::Turn);
+        self.used().into_iter().chain(heard).chain(turn).collect()
+    }
+}
+
+fn spent(usage: &Value) -> Spent {
+    let cached = number(usage, "/cached_input_tokens");
+    Spent {
+        // What was read from a cache is counted in what was read.
+        input: number(usage, "/input_tokens").saturating_sub(cached),
+        cached,
+        output: number(usage, "/output_tokens"),
+        micro_usd: None,
+    }
+}
+
+/// The file of a session, newest folders first.
+fn find(folder: &Path, session: &str, looked: &mut usize) -> Option<PathBuf> {
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).take(LOOKED_AT).collect();
+    entries.sort();
+    entries.into_iter().rev().find_map(|path| {
+        *looked += 1;
+        if *looked > LOOKED_AT || session.is_empty() {
+            return None;
+        }
+        if path.is_dir() {
+            return find(&path, session, looked);
+        }
+        path.file_name()?.to_str()?.strip_suffix(".jsonl")?.ends_with(session).then_some(path)
+    })
+}
+
+impl Reader for Events {
+    fn hear(&mut self, event: &Value) -> Vec<Heard> {
+        match text(event, "/type") {
+            "thread.started" => {
+                self.session = text(event, "/thread_id").to_owned();
+                vec![Heard::Session(self.session.clone())]
+            }
+            "item.started" | "item.completed" => self.item(event),
+            "turn.completed" => {
+                self.ended = Some(Ok(()));
+                vec![Heard::Used(Used::Session(spent(&event["usage"])))]
+            }
+            "turn.failed" => {
+                self.ended = Some(Err(text(event, "/error/message").to_owned()));
+                self.used().into_iter().collect()
+            }
+            "error" => vec![Heard::Note(text(event, "/message").to_owned())],
+            _ => Vec::new(),
+        }
+    }
+
+    fn end(&self, status: i32, errors: &str) -> Result<Done, Failure> {
+        match &self.ended {
+            Some(Ok(())) => {
+                let value = serde_json::from_str(self.said.trim()).ok().filter(Value::is_object);
+                Ok(Done { text: self.said.clone(), value })
+            }
+            Some(Err(message)) => {
+                let wait = wait_in(message).and_then(|wait| i64::try_from(wait).ok());
+                let until =
+                    wait.map(|wait| skein_core::time::Time(Clock::new().now().0.saturating_add(wait)));
+                let kind = Kind::of_words(message);
+                Err(Failure::new(kind, message.clone()).until(until.filter(|_| kind == Kind::Limit)))
+            }
+            None => {
+                let message = super::last_line(errors).unwrap_or("it ended without saying what became of it");
+                Err(match status {
+                    _ if errors.contains("no rollout found") => Failure::lost(message),
+                    2 => Failure::new(Kind::Usage, message),
+                    0 => Failure::new(Kind::NoEnd, message),
+                    // It says on standard error why it did not begin.
+                    _ => Failure::new(Kind::of_words(errors), message),
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Streams of Codex, shortened to what is read of them.
+
+use std::io::Write;
+
+use serde_json::json;
+use skein_core::ir::ErrorClass;
+
+use super::*;
+
+fn heard(events: &[Value]) -> (Events, Vec<Heard>) {
+    let mut reader = Events::default();
+    let heard = events.iter().flat_map(|event| reader.hear(event)).collect();
+    (reader, heard)
+}
+
+fn failed(message: &str) -> Failure {
+    let (reader, _) = heard(&[
+        json!({"type": "error", "message": "Reconnecting... 1/1"}),
+        json!({"type": "turn.failed", "error": {"message": message}}),
+    ]);
+    reader.end(1, "Reading additional input from stdin...").unwrap_err()
+}
+
+#[test]
+fn a_turn_is_told_with_what_it_says_does_and_spends() {
+    let (reader, heard) = heard(&[
+        json!({"type": "thread.started", "thread_id": "t-1"}),
+        json!({"type": "item.completed", "item": {"type": "error", "message": "Model metadata not found."}}),
+        json!({"type": "turn.started"}),
+        json!({"type": "item.completed", "item": {"type": "agent_message", "text": "I begin."}}),
+        json!({"type": "item.started", "item": {"type": "file_change", "changes": [{"path": "a.txt"}]}}),
+        json!({"type": "item.completed", "item": {"type": "file_change", "changes": [{"path": "a.txt"}]}}),
+        json!({"type": "item.started", "item": {"type": "command_execution", "command": "cargo test"}}),
+        json!({"type": "item.completed", "item": {"type": "command_execution", "exit_code": 0}}),
+        json!({"type": "item.completed", "item": {"type": "agent_message", "text": "{\"a\": 1}"}}),
+        json!({"type": "turn.completed", "usage": {"input_tokens": 3000, "cached_input_tokens": 1200,
+            "output_tokens": 150, "reasoning_output_tokens": 30}}),
+    ]);
+    let tool = |name: &str, on: &str| Heard::Tool { name: name.into(), on: on.into() };
+    let wanted = [
+        Heard::Session("t-1".into()),
+        Heard::Note("Model metadata not found.".into()),
+        Heard::Said("I begin.".into()),
+        tool("edit", "a.txt"),
+        Heard::Turn,
+        tool("run", "cargo test"),
+        Heard::Turn,
+        Heard::Said("{\"a\": 1}".into()),
+        Heard::Used(Used::Session(Spent { input: 1_800, cached: 1_200, output: 150, micro_usd: None })),
+    ];
+    assert_eq!(heard, wanted);
+    assert_eq!(reader.end(0, ""), Ok(Done { text: "{\"a\": 1}".into(), value: Some(json!({"a": 1})) }));
+}
+
+#[test]
+fn errors_are_told_apart_by_their_words() {
+    let cases = [
+        ("exceeded retry limit, last status: 429 Too Many Requests", ErrorClass::RateLimit),
+        ("Quota exceeded. Check your plan and billing details.", ErrorClass::Fatal),
+        (
+            "We’re currently experiencing high demand, which may cause temporary errors.",
+            ErrorClass::Transient,
+        ),
+        ("Selected model is at capacity. Please try a different model.", ErrorClass::Transient),
+        ("stream disconnected before completion: stream closed", ErrorClass::Transient),
+        ("unexpected status 401 Unauthorized: Incorrect API key provided.", ErrorClass::Fatal),
+        ("The model does not exist or you do not have access to it.", ErrorClass::Fatal),
+        (
+            "{\"error\": {\"type\": \"invalid_request_error\", \"code\": \"invalid_value\"}}",
+            ErrorClass::NonRetryable,
+        ),
+        ("Codex ran out of room in the model's context window.", ErrorClass::NonRetryable),
+    ];
+    for (message, class) in cases {
+        assert_eq!(failed(message).class, class, "{message}");
+    }
+    let limited = failed("You've hit your usage limit. Try again in 2 hours.");
+    assert_eq!((limited.class, limited.until.is_some()), (ErrorClass::RateLimit, true));
+    assert_eq!(failed("Connection failed; retry in 2s").until, None, "only a limit says when it ends");
+}
+
+#[test]
+fn without_the_end_of_a_turn_nothing_is_done() {
+    let (reader, _) =
+        heard(&[json!({"type": "item.completed", "item": {"type": "agent_message", "text": "Done!"}})]);
+    assert_eq!(reader.end(0, "").unwrap_err().class, ErrorClass::AgentError);
+    assert_eq!(reader.end(2, "error: unexpected argument '--x'").unwrap_err().class, ErrorClass::Fatal);
+    assert!(reader.end(1, "Error: thread/resume failed: no rollout found for thread id x").unwrap_err().lost);
+    let key = reader.end(1, "Error: Missing environment variable: `KEY`.").unwrap_err();
+    assert_eq!(
+        (key.class, key.message.as_str()),
+        (ErrorClass::Fatal, "Error: Missing environment variable: `KEY`.")
+    );
+}
+
+#[test]
+fn what_a_session_has_spent_is_read_on_from_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let day = dir.path().join("sessions/2026/11/16");
+    fs::create_dir_all(&day).unwrap();
+    fs::write(day.join("rollout-1-t-1-other.jsonl"), "").unwrap();
+    let mut file = File::create(day.join("rollout-2-t-1.jsonl")).unwrap();
+    let line = |input: u64| {
+        let usage = json!({"input_tokens": input, "cached_input_tokens": 4, "output_tokens": 5});
+        let payload = json!({"type": "token_count", "info": {"total_token_usage": usage}});
+        json!({"type": "event_msg", "payload": payload}).to_string() + "\n"
+    };
+    let home = Home { path: Some(dir.path().to_owned()) };
+    let mut events = Events::of(&home, "t-1");
+    assert_eq!(events.spent(), None);
+    write!(file, "{}{}no event\n{}", line(10), line(20), &line(30)[..20]).unwrap();
+    assert_eq!(events.spent().unwrap().tokens(), 25);
+    assert_eq!(events.spent(), None, "there is no news");
+    write!(file, "{}", &line(30)[20..]).unwrap();
+    assert_eq!(events.spent().unwrap().tokens(), 35);
+    assert_eq!(Codex.total(&home, "t-1").unwrap().tokens(), 35);
+    assert_eq!(Codex.total(&home, "t-9"), None);
+    assert_eq!(Codex.total(&home, ""), None);
+}
+
+#[test]
+fn a_schema_is_made_strict_or_not_used() {
+    let closed = json!({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}},
+        "required": ["a"]});
+    assert_eq!(strict(&closed).unwrap()["additionalProperties"], false);
+    let optional = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let open = json!({"type": "object", "properties": {"a": {"type": "object"}}, "required": ["a"]});
+    let either = json!({"type": "object", "properties": {"a": {"oneOf": []}}, "required": ["a"]});
+    for schema in [optional, open, either, json!({"type": "string"}), json!(true)] {
+        assert_eq!(strict(&schema), None, "{schema}");
+    }
+}

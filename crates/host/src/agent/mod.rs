@@ -1,0 +1,144 @@
+//! Coding agents: how a program that is one is started, understood while it works, and judged when it ends.
+//!
+//! Owns the seam [`Adapter`] and everything that is known of one program or another: its arguments, its variables, the
+//! events it prints, what it calls its errors. Refuses to know of runs and steps, and to start anything. To add an
+//! agent, write a file beside `claude`, and name it in [`ALL`] and in the table of `flags`.
+
+pub mod account;
+mod class;
+mod claude;
+mod codex;
+mod ear;
+mod event;
+pub mod flags;
+mod home;
+mod meter;
+mod note;
+mod opencode;
+mod stream;
+
+use std::{
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use skein_core::time::Millis;
+
+pub use self::{
+    class::Failure,
+    ear::{Ear, Halt, Listening},
+    event::{Done, Heard, Reader, Spent, Used},
+    flags::May,
+    home::{Home, Login},
+    meter::{Left, Meter, Price},
+    note::Note,
+};
+
+/// A program that is a coding agent.
+pub trait Adapter: fmt::Debug + Send + Sync {
+    /// What sources and `skein.toml` call it.
+    fn word(&self) -> &'static str;
+    /// The program, as it is usually installed.
+    fn program(&self) -> &'static str;
+    /// Variables of the host by which a person lends it an account. Nobody else is given them.
+    fn credentials(&self) -> &'static [&'static str];
+    /// Where a person's login is kept.
+    fn login(&self) -> Login;
+    /// How it is started.
+    fn call(&self, request: &Request<'_>) -> Call;
+    /// Who understands what it prints.
+    fn reader(&self, home: &Home) -> Box<dyn Reader>;
+    /// What in the folder that it is to work in would tell it what to do, whatever it is told.
+    fn obstacle(&self, _folder: &Path) -> Option<PathBuf> {
+        None
+    }
+    /// What a session has spent in all, where the agent keeps that on disk.
+    fn total(&self, _home: &Home, _session: &str) -> Option<Spent> {
+        None
+    }
+    /// The program itself, where the one that was found only starts it.
+    fn native(&self, found: PathBuf) -> PathBuf {
+        found
+    }
+    /// Whether what it answers in the end is its output, because it is made to answer so or can write no file.
+    fn answers(&self, may: &May, schema: Option<&Value>) -> bool;
+    /// Whether what it may run is kept from the network. It needs one itself, to reach its model.
+    fn keeps_from_network(&self, may: &May) -> bool {
+        may.run == flags::Run::Nothing
+    }
+    /// Whether the id of a new session is ours to choose.
+    fn takes_session(&self) -> bool {
+        false
+    }
+}
+
+/// What is asked of an agent.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub model: Option<&'a str>,
+    pub may: &'a May,
+    pub session: Session<'a>,
+    /// What its answer must look like, if it is to be one value.
+    pub schema: Option<&'a Value>,
+    pub max_turns: Option<u32>,
+    /// How long one command that it runs may take.
+    pub command_time: Option<Millis>,
+    /// What it may spend, in millionths.
+    pub micro_usd: Option<u64>,
+    pub home: &'a Home,
+    /// Where it works.
+    pub folder: &'a Path,
+    /// A folder of ours that it may read, for files that only it needs.
+    pub files: &'a Path,
+    /// Further arguments, as the project says.
+    pub arguments: &'a [String],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Session<'a> {
+    /// A new one. Its id, if that is ours to choose.
+    New(&'a str),
+    /// One that is there goes on.
+    Resume(&'a str),
+}
+
+/// How an agent is started. What it is to do comes on its standard input.
+#[derive(Debug, Default)]
+pub struct Call {
+    pub arguments: Vec<OsString>,
+    pub environment: Vec<(OsString, OsString)>,
+    /// Files that must be there when it starts, by their whole path.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Call {
+    fn arg(&mut self, argument: impl Into<OsString>) -> &mut Call {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    fn args<T: Into<OsString>>(&mut self, arguments: impl IntoIterator<Item = T>) -> &mut Call {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    fn set(&mut self, name: &str, value: impl Into<OsString>) -> &mut Call {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// Every agent there is.
+pub const ALL: [&dyn Adapter; 3] = [&codex::Codex, &claude::Claude, &opencode::OpenCode];
+
+/// The agent of a word.
+pub fn of(word: &str) -> Option<&'static dyn Adapter> {
+    ALL.into_iter().find(|adapter| adapter.word() == word)
+}
+
+/// The last line of a text that says something.
+fn last_line(text: &str) -> Option<&str> {
+    text.lines().rev().map(str::trim).find(|line| !line.is_empty())
+}

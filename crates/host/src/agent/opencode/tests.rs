@@ -1,0 +1,130 @@
+//! Streams of OpenCode, shortened to what is read of them.
+
+use serde_json::json;
+use skein_core::ir::ErrorClass;
+
+use super::*;
+
+fn heard(events: &[Value]) -> (Events, Vec<Heard>) {
+    let mut reader = Events::default();
+    let heard = events.iter().flat_map(|event| reader.hear(event)).collect();
+    (reader, heard)
+}
+
+fn finish(reason: &str) -> Value {
+    json!({"type": "step_finish", "part": {"reason": reason, "cost": 0.0007,
+        "tokens": {"input": 600, "output": 50, "reasoning": 0, "cache": {"write": 0, "read": 400}}}})
+}
+
+fn failed(name: &str, data: Value) -> Failure {
+    let (reader, _) = heard(&[json!({"type": "error", "error": {"name": name, "data": data}})]);
+    reader.end(1, "").unwrap_err()
+}
+
+#[test]
+fn a_session_is_told_with_what_it_says_does_and_spends() {
+    let (reader, heard) = heard(&[
+        json!({"type": "step_start", "sessionID": "ses_1", "part": {}}),
+        json!({"type": "tool_use", "part": {"tool": "bash", "state": {"status": "error", "error": "denied",
+            "input": {"command": "ls"}}}}),
+        finish("tool-calls"),
+        json!({"type": "text", "part": {"text": "Done."}}),
+        finish("stop"),
+    ]);
+    let spent = |times: u64| {
+        let spent = Spent {
+            input: 600 * times,
+            cached: 400 * times,
+            output: 50 * times,
+            micro_usd: Some(700 * times),
+        };
+        Heard::Used(Used::Run(spent))
+    };
+    let wanted = [
+        Heard::Session("ses_1".into()),
+        Heard::Turn,
+        Heard::Tool { name: "bash".into(), on: "ls".into() },
+        Heard::Note("denied".into()),
+        spent(1),
+        Heard::Said("Done.".into()),
+        spent(2),
+    ];
+    assert_eq!(heard, wanted);
+    assert_eq!(reader.end(0, ""), Ok(Done { text: "Done.".into(), value: None }));
+    assert!(reader.end(1, "").is_err(), "an exit status still counts");
+}
+
+#[test]
+fn an_end_without_an_answer_is_none() {
+    let (reader, _) = heard(&[finish("tool-calls")]);
+    assert_eq!(
+        reader.end(0, "permission requested; auto-rejecting").unwrap_err().class,
+        ErrorClass::AgentError
+    );
+    assert!(Events::default().end(1, "Error: Session not found").unwrap_err().lost);
+    assert_eq!(Events::default().end(1, "Unknown argument: x").unwrap_err().class, ErrorClass::Fatal);
+}
+
+#[test]
+fn errors_are_told_apart_by_their_status() {
+    let cases = [
+        ("APIError", json!({"statusCode": 500, "message": "m"}), ErrorClass::Transient),
+        ("APIError", json!({"statusCode": 401}), ErrorClass::Fatal),
+        ("APIError", json!({"statusCode": 404}), ErrorClass::Fatal),
+        ("APIError", json!({"statusCode": 400}), ErrorClass::NonRetryable),
+        ("APIError", json!({"message": "Unable to connect."}), ErrorClass::Transient),
+        ("UnknownError", json!({"message": "The operation timed out."}), ErrorClass::Transient),
+        ("ContextOverflowError", json!({"message": "too long"}), ErrorClass::NonRetryable),
+        ("APIError", json!({"statusCode": 429, "responseBody": "insufficient_quota"}), ErrorClass::Fatal),
+    ];
+    for (name, data, class) in cases {
+        assert_eq!(failed(name, data.clone()).class, class, "{name} {data}");
+    }
+    let limited = failed("APIError", json!({"statusCode": 429, "responseHeaders": {"retry-after": "3600"}}));
+    let wait = limited.until.unwrap().since(Clock::new().now());
+    assert_eq!((limited.class, wait.0 > 3_000_000), (ErrorClass::RateLimit, true));
+}
+
+#[test]
+fn what_it_would_try_for_ever_is_stopped() {
+    let hopeless = |heard: &[Heard]| heard.iter().filter(|heard| matches!(heard, Heard::Hopeless(_))).count();
+    let (_, told) =
+        heard(&[finish("unknown"), finish("unknown"), finish("stop"), finish("unknown"), finish("unknown")]);
+    assert_eq!(hopeless(&told), 0);
+    let (_, told) = heard(&[finish("unknown"), finish("unknown"), finish("unknown")]);
+    assert_eq!(hopeless(&told), 1);
+    let long = json!({"type": "error", "error": {"name": "ContextOverflowError", "data": {}}});
+    assert_eq!(hopeless(&heard(&[long.clone(), long]).1), 1);
+}
+
+#[test]
+fn its_log_tells_the_session_and_each_error() {
+    let mut reader = Events::default();
+    let mut hear = |line: &str| reader.hear_error(line);
+    assert_eq!(hear("permission requested"), None);
+    assert_eq!(hear("timestamp=1 level=INFO message=\"event connected\""), Some(Vec::new()));
+    let created = "timestamp=1 level=INFO run=x message=created id=ses_7 slug=a directory=/w";
+    assert_eq!(hear(created), Some(vec![Heard::Session("ses_7".into())]));
+    let failed =
+        |why: &str| format!("timestamp=1 level=ERROR message=\"stream error\" error.error=\"{why}\"");
+    let server = failed("AI_APICallError: The server had an error.");
+    assert!(matches!(&hear(&server).unwrap()[..], [Heard::Note(_)]));
+    assert!(matches!(&hear(&server).unwrap()[..], [Heard::Note(_)]));
+    assert!(matches!(&hear(&server).unwrap()[..], [Heard::Hopeless(_)]));
+    let limit = hear(&failed("AI_APICallError: Rate limit reached. Please try again in 2h.")).unwrap();
+    let [Heard::Hopeless(limit)] = &limit[..] else { panic!("{limit:?}") };
+    assert_eq!((limit.class, limit.until.is_some()), (ErrorClass::RateLimit, true));
+}
+
+#[test]
+fn what_it_would_obey_is_found_as_far_as_the_repository_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir.path().canonicalize().unwrap().join("repository/a/b");
+    std::fs::create_dir_all(&deep).unwrap();
+    let repository = deep.ancestors().nth(2).unwrap();
+    std::fs::create_dir(repository.join(".git")).unwrap();
+    std::fs::write(repository.with_file_name("opencode.json"), "{}").unwrap();
+    assert_eq!(OpenCode.obstacle(&deep), None);
+    std::fs::create_dir(repository.join(".opencode")).unwrap();
+    assert_eq!(OpenCode.obstacle(&deep), Some(repository.join(".opencode")));
+}

@@ -1,0 +1,402 @@
+//! A coding agent for an attempt: found, configured, listened to while it works, and judged when it ends.
+//!
+//! Owns what an attempt and an agent have to do with each other: which session it goes on with, what it may do and spend,
+//! and what its end means for the attempt. What is different from agent to agent is in [`crate::agent`].
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use skein_core::{
+    engine::{AttemptEnd, AttemptId, Cost, Mode, code},
+    ir::{ErrorClass, HoldReason, Worker},
+    limits,
+    time::{Millis, Time},
+};
+
+use super::{
+    Shared,
+    about::{Agent, Program},
+    attempt::never,
+    back::cut,
+    confine,
+    job::Job,
+    prompt::{self, Around},
+};
+use crate::{
+    agent::{
+        self, Adapter, Done, Ear, Failure, Halt, Home, Left, Listening, Login, May, Meter, Note, Request,
+        Session, Spent, account::Account,
+    },
+    clock::Clock,
+    secret::Secret,
+    wall::Kept,
+    worker::{self, Ended, How, Task, Which, Work},
+    workspace::{Root, RunDir},
+};
+
+/// An agent that works on an attempt.
+#[derive(Debug)]
+pub struct Hired {
+    adapter: &'static dyn Adapter,
+    ear: Ear,
+    home: Home,
+    login: Login,
+    account: Account,
+    /// The state folder, which others look into.
+    state: Root,
+}
+
+/// What the host lends to agents, which nobody may read in what they print.
+pub fn lent() -> Vec<Secret> {
+    let names = agent::ALL.into_iter().flat_map(|adapter| adapter.credentials());
+    let names = names.filter(|name| !name.ends_with("_URL"));
+    names.filter_map(|name| Secret::new(&std::env::var(name).ok()?).ok()).collect()
+}
+
+/// Finds the agent of an attempt and fits the task to it. None: another kind of worker does it.
+pub fn hire(
+    shared: &Arc<Shared>,
+    job: &Job,
+    run: &RunDir,
+    around: Around<'_>,
+    task: &mut Task,
+) -> Result<Option<Hired>, AttemptEnd> {
+    let Some(agent) = job.agent() else { return Ok(None) };
+    let Some(word) = agent.worker.as_deref() else { return Ok(None) };
+    let adapter = agent::of(word).ok_or_else(|| never(format!("no agent here is called `{word}`")))?;
+    if let Some(path) = adapter.obstacle(around.folder) {
+        return Err(never(format!(
+            "{word} obeys {} in the repository that it works on, and runs what it finds there; take it away, or let \
+             another agent do this",
+            path.display()
+        )));
+    }
+    let usual = Program::default();
+    let program = job.about.programs.get(word).unwrap_or(&usual);
+    let given = given(adapter, program);
+    let account = Account::of(word, &given);
+    if let Some(until) = account.limited(&shared.state, Clock::new().now()).filter(|_| job.waits) {
+        let message = "its account has reached its limit".to_owned();
+        return Err(AttemptEnd::Blocked { reason: HoldReason::Quota, until: Some(until), message });
+    }
+    let login = adapter.login();
+    let home = home(job, run, adapter, program, &login)?;
+    let sandbox = shared.kept() != Some(Kept::Writes);
+    let hiring = Hiring { job, agent, adapter, program, home: &home, around, sandbox };
+    let before = Before::of(job, run, adapter, &home);
+    let fresh = uuid();
+    hiring.fit(task, &before, &fresh, given)?;
+    if let Some(behind) = &mut task.behind {
+        confine::fit(&mut behind.wall, &home, adapter, &task.program);
+    }
+    let ear = hiring.listening(shared, before, fresh)?;
+    listen(shared, task, &ear);
+    Ok(Some(Hired { adapter, ear, home, login, account, state: shared.state.clone() }))
+}
+
+/// A home of its own, or the person's.
+fn home(
+    job: &Job,
+    run: &RunDir,
+    adapter: &dyn Adapter,
+    program: &Program,
+    login: &Login,
+) -> Result<Home, AttemptEnd> {
+    if program.inherit_config {
+        return Ok(Home::inherited());
+    }
+    let place = run.home(job.attempt.at, adapter.word()).map_err(never)?;
+    Home::open(place.path(), login).map_err(|error| never(format!("its home cannot be made: {error}")))
+}
+
+/// An agent that is found, and not yet at work.
+struct Hiring<'a> {
+    job: &'a Job,
+    agent: &'a Agent,
+    adapter: &'static dyn Adapter,
+    program: &'a Program,
+    home: &'a Home,
+    around: Around<'a>,
+    /// Whether it can have a sandbox of its own.
+    sandbox: bool,
+}
+
+impl Hiring<'_> {
+    /// Makes the task one that this agent can be given. A new session would have the name that is `fresh`.
+    fn fit(
+        &self,
+        task: &mut Task,
+        before: &Before,
+        fresh: &str,
+        given: Vec<(OsString, OsString)>,
+    ) -> Result<(), AttemptEnd> {
+        let may = may(self.job, self.around, self.sandbox);
+        if !may.network && !self.adapter.keeps_from_network(&may) {
+            let word = self.adapter.word();
+            return Err(never(format!("nothing keeps the commands of {word} from the network")));
+        }
+        let schema = self.job.outputs.document().filter(|schema| schema["type"] == "object");
+        let call = self.adapter.call(&Request {
+            model: self.model(),
+            may: &may,
+            session: before.session.as_deref().map_or(Session::New(fresh), Session::Resume),
+            schema,
+            max_turns: max_turns(self.job),
+            command_time: command_time(self.job),
+            micro_usd: self.job.left.iter().filter_map(|left| left.micro_usd).min(),
+            home: self.home,
+            folder: self.around.folder,
+            files: self.around.files.root().path(),
+            arguments: &self.program.arguments,
+        });
+        for (path, bytes) in &call.files {
+            fs::write(path, bytes)
+                .map_err(|error| never(format!("{} cannot be written: {error}", path.display())))?;
+        }
+        let (goes_on, answers) = (before.session.is_some(), self.adapter.answers(&may, schema));
+        let prompt = prompt::of(self.job, self.agent, Around { goes_on, answers, ..self.around });
+        task.stdin = prompt.into_bytes().into();
+        task.arguments = call.arguments;
+        // What the project says comes last, and so wins.
+        task.environment.extend(call.environment.into_iter().chain(given));
+        task.program = found(self.adapter, self.program, task).into();
+        task.start = task.start.or(Some(Millis(limits::AGENT_START)));
+        task.idle = task.idle.or(Some(Millis(limits::AGENT_IDLE)));
+        Ok(())
+    }
+
+    /// Who listens to it. What is known of its session is on disk before it starts.
+    fn listening(&self, shared: &Arc<Shared>, before: Before, fresh: String) -> Result<Ear, AttemptEnd> {
+        let files = self.around.files;
+        let note = Note {
+            worker: self.adapter.word().to_owned(),
+            session: before.session.or_else(|| self.adapter.takes_session().then_some(fresh)),
+            cost: before.carried,
+            total: before.total,
+            goes_on: false,
+        };
+        note.write(files.root()).map_err(never)?;
+        let price = self.model().and_then(|model| self.job.about.prices.get(model)).copied();
+        Ok(Ear::new(Listening {
+            reader: self.adapter.reader(self.home),
+            meter: Meter::new(before.carried, before.total, price, self.job.left.clone()),
+            note,
+            folder: files.root().clone(),
+            events: File::create(files.events()).ok(),
+            max_turns: max_turns(self.job),
+            stop: stop(shared, self.job),
+        }))
+    }
+
+    fn model(&self) -> Option<&str> {
+        let Worker::Agent { model, .. } = &self.job.worker else { return None };
+        model.as_deref().or(self.agent.model.as_deref())
+    }
+}
+
+/// What the agent is given beside what every worker has: an account that the host lends, and what the project says.
+fn given(adapter: &dyn Adapter, program: &Program) -> Vec<(OsString, OsString)> {
+    let lent = adapter.credentials().iter().filter(|name| !program.env.contains_key(**name));
+    let lent = lent.filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
+    lent.chain(program.env.iter().map(|(name, value)| (name.into(), value.into()))).collect()
+}
+
+fn max_turns(job: &Job) -> Option<u32> {
+    let Worker::Agent { max_turns, .. } = &job.worker else { return None };
+    *max_turns
+}
+
+fn command_time(job: &Job) -> Option<Millis> {
+    let Worker::Agent { command_timeout, .. } = &job.worker else { return None };
+    *command_timeout
+}
+
+fn may(job: &Job, around: Around<'_>, sandbox: bool) -> May {
+    let tests = job.tests.as_ref().unwrap_or(&job.about.test_commands);
+    May {
+        network: !job.isolation.no_network,
+        back: around.files.output().parent().map(Into::into).unwrap_or_default(),
+        folder: around.folder.to_owned(),
+        files: job.own_files().map(str::to_owned).collect(),
+        sandbox,
+        ..May::of(job.capabilities(), tests)
+    }
+}
+
+/// The program itself. One that is not found is looked for again when it is started, which says why.
+fn found(adapter: &dyn Adapter, program: &Program, task: &Task) -> OsString {
+    let name = OsString::from(program.program.as_deref().unwrap_or(adapter.program()));
+    let path = task.environment.iter().rev().find(|(name, _)| name == "PATH");
+    let path = path.map(|(_, path)| path.clone()).unwrap_or_default();
+    match worker::find(&name, &path, std::slice::from_ref(&task.directory)) {
+        Ok(found) => adapter.native(found).into_os_string(),
+        Err(_) => name,
+    }
+}
+
+/// Asks for the end of the attempt's program, once it has one.
+fn stop(shared: &Arc<Shared>, job: &Job) -> Box<dyn Fn() + Send> {
+    let (shared, key) = (Arc::downgrade(shared), (job.run.clone(), Work::Attempt(job.attempt)));
+    Box::new(move || {
+        if let Some(shared) = shared.upgrade() {
+            shared.stop(&key);
+        }
+    })
+}
+
+/// Both its streams are listened to.
+fn listen(shared: &Shared, task: &mut Task, ear: &Ear) {
+    let (ear, redactor) = (ear.clone(), shared.redactor.fresh());
+    // The first filter that is made is that of standard output.
+    let first = AtomicBool::new(true);
+    task.filter = Some(Arc::new(move || match first.swap(false, Ordering::SeqCst) {
+        true => ear.output(redactor.fresh()),
+        false => ear.errors(redactor.fresh()),
+    }));
+}
+
+/// What an attempt takes over from the one before it.
+#[derive(Debug, Default)]
+struct Before {
+    /// The session that it goes on with.
+    session: Option<String>,
+    /// What was spent and never told to the run.
+    carried: Cost,
+    /// What the session had spent in all.
+    total: Spent,
+}
+
+impl Before {
+    fn of(job: &Job, run: &RunDir, adapter: &dyn Adapter, home: &Home) -> Before {
+        let interrupted = matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore);
+        let Some(note) = (1..job.attempt.attempt).rev().find_map(|attempt| {
+            let folder = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
+            Note::read(folder.root())
+        }) else {
+            return Before::default();
+        };
+        let mut carried = if interrupted { note.cost } else { Cost::default() };
+        let mut total = note.total;
+        let session = note.session.filter(|_| note.worker == adapter.word());
+        if interrupted && let Some(now) = session.as_ref().and_then(|session| adapter.total(home, session)) {
+            // It may have spent more than it lived to tell.
+            carried.add(Cost { tokens: now.since(total).tokens(), micro_usd: None });
+            total = now;
+        }
+        let goes_on = match job.mode {
+            Mode::Resume => true,
+            Mode::Again => note.goes_on,
+            Mode::Fresh | Mode::Rerun | Mode::Restore => false,
+        };
+        match session.filter(|_| goes_on) {
+            Some(session) => Before { session: Some(session), carried, total },
+            None => Before { carried, ..Before::default() },
+        }
+    }
+}
+
+/// A name for a session that nobody else has.
+fn uuid() -> String {
+    let mut bytes = [0_u8; 16];
+    // The system has randomness long before anything of ours runs.
+    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+impl Hired {
+    pub fn cost(&self) -> Cost {
+        self.ear.cost()
+    }
+
+    /// What the agent gave, or what its end means. None: what it means for any program.
+    pub fn judge(&self, ended: &Ended, job: &Job) -> Result<Done, Option<AttemptEnd>> {
+        // A login that cannot be put back is still in the home, and put back the next time.
+        let _ = self.home.take_back(&self.login);
+        let told = match (self.ear.halt(), &ended.how) {
+            (Some(Halt::Budget(left)), _) => return Err(Some(self.spent(&left))),
+            (Some(Halt::Failed(failure)), _) => Err(failure),
+            (None, How::Exited(status)) => self.ear.end(*status, &ended.tail),
+            (None, how) => {
+                // It hung, and not because of what was said in its session.
+                self.ear.close(matches!(how, How::TimedOut(Which::Silence(_))), false);
+                return Err(None);
+            }
+        };
+        match told {
+            Ok(done) => {
+                self.ear.close(false, false);
+                Ok(done)
+            }
+            Err(failure) => {
+                let left = job.left.iter().find(|left| failure.is_budget() && left.micro_usd.is_some());
+                Err(Some(left.map_or_else(|| self.failed(failure.clone(), job), |left| self.spent(left))))
+            }
+        }
+    }
+
+    /// A budget is spent: a person is asked, or the step fails.
+    fn spent(&self, left: &Left) -> AttemptEnd {
+        self.ear.close(left.pause, false);
+        let message = format!("{} budget is spent", left.whose);
+        match left.pause {
+            true => AttemptEnd::Blocked { reason: HoldReason::Budget, until: None, message },
+            false => AttemptEnd::Failed {
+                class: ErrorClass::NonRetryable,
+                code: Some(code::BUDGET.to_owned()),
+                message,
+                retry_at: None,
+            },
+        }
+    }
+
+    fn failed(&self, failure: Failure, job: &Job) -> AttemptEnd {
+        self.ear.close(failure.goes_on, failure.lost);
+        if failure.lost {
+            // Without its session, it is the same as an attempt that was cut off.
+            return AttemptEnd::Interrupted;
+        }
+        let until = match failure.class {
+            ErrorClass::RateLimit => self.limited(failure.until, job),
+            _ => None,
+        };
+        AttemptEnd::Failed {
+            class: failure.class,
+            code: failure.code.map(str::to_owned),
+            message: cut(format!("{}: {}", self.adapter.word(), failure.message)),
+            retry_at: until,
+        }
+    }
+
+    /// Everyone with the same account is told until when it is limited.
+    fn limited(&self, until: Option<Time>, job: &Job) -> Option<Time> {
+        let until =
+            until.or_else(|| job.waits.then(|| Clock::new().now().after(Millis(limits::ACCOUNT_WAIT))))?;
+        // Who is not told finds out for itself.
+        let _ = self.account.limit(&self.state, until);
+        Some(until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sessions_are_random_uuids() {
+        let (one, two) = (uuid(), uuid());
+        assert_ne!(one, two);
+        assert_eq!((one.len(), one.as_bytes()[14]), (36, b'4'));
+        assert!("89ab".contains(char::from(one.as_bytes()[19])), "{one}");
+        assert_eq!(one.split('-').map(str::len).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+    }
+}

@@ -1,0 +1,94 @@
+//! The three agents, as a project names them, each with the model of a test behind it.
+
+use std::{path::PathBuf, sync::OnceLock};
+
+use super::{model::Model, speak::Service};
+use crate::{kept::Project, session::Folder};
+
+/// An agent, and what it must be told to ask another model.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    pub word: &'static str,
+    pub service: Service,
+    program: &'static str,
+}
+
+pub const CLAUDE: Kind = Kind { word: "CLAUDE_CODE", service: Service::Messages, program: "claude" };
+pub const CODEX: Kind = Kind { word: "CODEX_CLI", service: Service::Responses, program: "codex" };
+pub const OPENCODE: Kind = Kind { word: "OPENCODE", service: Service::Chat, program: "opencode" };
+
+/// The folder in which the programs are installed.
+fn installed() -> &'static PathBuf {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| {
+        let built = PathBuf::from(env!("CARGO_BIN_EXE_skein"));
+        let target = built.ancestors().nth(2).expect("it is in the folder of a profile").to_owned();
+        let place = target.join("agents/node_modules/.bin");
+        assert!(
+            place.join("claude").exists(),
+            "the tests drive real coding agents, which are not in {}; `tests/agents/install` installs them",
+            place.display()
+        );
+        place
+    })
+}
+
+impl Kind {
+    pub fn program(&self) -> PathBuf {
+        installed().join(self.program)
+    }
+
+    /// What a project says of the agent.
+    pub fn config(&self, folder: &Folder, port: u16) -> String {
+        self.config_with(folder, port, &self.program().display().to_string())
+    }
+
+    pub fn config_with(&self, folder: &Folder, port: u16, program: &str) -> String {
+        let begin = format!("[workers.{}]\nprogram = \"{program}\"\n", self.word);
+        let base = format!("http://127.0.0.1:{port}");
+        // What is in the home of whoever runs the tests must not matter.
+        let home = format!("HOME = \"{}/nobody\"", folder.0.display());
+        match self.service {
+            Service::Messages => {
+                format!(
+                    "{begin}env = {{ {home}, ANTHROPIC_BASE_URL = \"{base}\", ANTHROPIC_API_KEY = \"sk-ant-test-key\" }}\n"
+                )
+            }
+            Service::Responses => {
+                let provider = format!(
+                    "model_providers.test={{name=\"test\",base_url=\"{base}/v1\",env_key=\"TEST_KEY\",\
+                     wire_api=\"responses\",request_max_retries=0,stream_max_retries=0}}"
+                );
+                format!(
+                    "{begin}env = {{ {home}, TEST_KEY = \"test-key-of-codex\" }}\narguments = [\"-c\", 'model=\"m\"', \"-c\", \
+                     \"model_provider=test\", \"-c\", '{provider}']\n"
+                )
+            }
+            Service::Chat => {
+                let config = format!(
+                    "{{\"model\": \"test/m\", \"small_model\": \"test/m\", \"provider\": {{\"test\": {{\"npm\": \
+                     \"@ai-sdk/openai-compatible\", \"name\": \"test\", \"options\": {{\"baseURL\": \"{base}/v1\", \
+                     \"apiKey\": \"test-key\"}}, \"models\": {{\"m\": {{\"name\": \"m\", \"limit\": {{\"context\": 200000, \
+                     \"output\": 8000}}, \"cost\": {{\"input\": 1, \"output\": 2}}}}}}}}}}}}"
+                );
+                folder.write("model.json", config);
+                format!(
+                    "{begin}env = {{ {home}, OPENCODE_CONFIG = \"{}/model.json\" }}\n",
+                    folder.0.display()
+                )
+            }
+        }
+    }
+
+    /// A project with one workflow, in which this agent asks this model. `AGENT` in the workflow is this one.
+    pub fn project(&self, model: &Model, workflow: &str) -> Project {
+        let project = Project::new();
+        let more = format!(
+            "{}[agents.worker]\nworker = \"{}\"\ncapabilities = [\"READ\", \"EDIT\"]\n",
+            self.config(&project.folder, model.port),
+            self.word
+        );
+        project.folder.write("skein.toml", more).write("flow.yaml", workflow.replace("AGENT", self.word));
+        project
+    }
+}

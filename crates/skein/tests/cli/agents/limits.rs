@@ -1,0 +1,147 @@
+//! Limits: an account that has reached its own, and what a step may spend.
+
+use serde_json::{Value, json};
+
+use super::{
+    for_each_agent,
+    kind::{CLAUDE, CODEX, Kind},
+    model::{Call, Model, Turn, call, say},
+};
+
+fn flow(more: &str) -> String {
+    format!(
+        "name: limited\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\n    worker: AGENT\n    \
+         instructions: Do it.\n    capabilities: [READ, EDIT, RUN_COMMANDS]\n{more}"
+    )
+}
+
+for_each_agent!(
+    a_limit_pauses,
+    a_limit_without_waiting_fails,
+    a_budget_stops_it,
+    a_budget_pauses_it,
+    steps_are_counted
+);
+
+fn limited() -> Turn {
+    let error = json!({"type": "error", "error": {"type": "rate_limit_error", "code": "rate_limit_exceeded",
+        "message": "Rate limit reached. Please try again in 2h."}});
+    Turn::Fail(429, vec![("retry-after", "7200".into())], error)
+}
+
+/// Held until the account has something again, and the next run is not even begun.
+fn a_limit_pauses(kind: Kind) {
+    let model = Model::new([limited()]);
+    let project = kind.project(&model, &flow("    x-skein: {quota: wait}\n"));
+    let result = project.json("run flow.yaml --no-wait", 6);
+    let run = result["run_id"].as_str().unwrap();
+    assert_eq!(result["status"], "waiting");
+    let held = |run: &str| -> Value {
+        let events = project.events(run);
+        events.iter().find_map(|event| event["event"].get("step_held").cloned()).expect("it is held")
+    };
+    assert_eq!(held(run)["reason"], "quota");
+    assert!(held(run)["until"].as_i64().is_some(), "{}", held(run));
+    assert!(!model.all_asked().is_empty());
+    // The same account, another run.
+    let other = project.json("run flow.yaml --no-wait", 6);
+    let other = other["run_id"].as_str().unwrap();
+    assert_eq!(held(other)["until"], held(run)["until"]);
+    assert!(model.all_asked().is_empty(), "nobody asks an account that is known to be empty");
+    // A person may let it go on, and the session does.
+    model.then([say("Here I am again.")]);
+    let account = std::fs::read_dir(project.path(".skein/accounts")).unwrap().next().unwrap().unwrap();
+    std::fs::remove_file(account.path()).unwrap();
+    project.ends(&format!("approve {run} write"), 0);
+    let result = project.json(&format!("resume {run}"), 0);
+    assert_eq!(result["status"], "succeeded");
+    assert_eq!(result["cost"]["tokens"], model.answers() * kind.service.tokens(), "nothing is counted twice");
+}
+
+/// A subscription says until when it is used up.
+#[test]
+fn a_subscription_is_waited_for_until_it_says() {
+    let headers = [
+        ("anthropic-ratelimit-unified-status", "rejected".to_owned()),
+        ("anthropic-ratelimit-unified-reset", "1994771000".to_owned()),
+        ("anthropic-ratelimit-unified-representative-claim", "five_hour".to_owned()),
+    ];
+    let error = json!({"type": "error", "error": {"type": "rate_limit_error", "message": "No."}});
+    let model = Model::new([Turn::Fail(429, headers.to_vec(), error)]);
+    let project = CLAUDE.project(&model, &flow("    x-skein: {quota: wait}\n"));
+    let config = project.read("skein.toml").replace("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN");
+    project.folder.write("skein.toml", config);
+    let result = project.json("run flow.yaml --no-wait", 6);
+    let events = project.events(result["run_id"].as_str().unwrap());
+    let held = events.iter().find_map(|event| event["event"].get("step_held")).expect("it is held");
+    assert_eq!(held["until"], 1_994_771_000_000_i64);
+}
+
+/// Claude Code knows what it costs, and is told what it may.
+#[test]
+fn money_stops_it_too() {
+    let model = spending();
+    let project = CLAUDE.project(&model, &flow("    x-skein: {budget: {usd: 0.02, mode: stop}}\n"));
+    let result = project.json("run flow.yaml", 4);
+    assert_eq!(result["steps"][0]["error"]["code"], "budget", "{result}");
+    assert!(result["cost"]["usd"].as_f64().unwrap() >= 0.02 && model.answers() < 20, "{result}");
+}
+
+/// A model that never answers ends an attempt, and nobody waits for an hour.
+#[test]
+fn silence_ends_it() {
+    let model = Model::new([Turn::Hold]);
+    let project = CODEX.project(&model, &flow("    x-skein: {idle_timeout: 2s}\n"));
+    let result = project.json("run flow.yaml", 4);
+    assert_eq!(result["steps"][0]["error"]["class"], "timeout", "{result}");
+}
+
+fn a_limit_without_waiting_fails(kind: Kind) {
+    let model = Model::new([limited()]);
+    let project = kind.project(&model, &flow(""));
+    let result = project.json("run flow.yaml", 4);
+    let error = &result["steps"][0]["error"];
+    assert_eq!((&error["class"], &error["code"]), (&json!("rate_limit"), &json!("agent_limit")), "{error}");
+}
+
+/// It calls a tool again and again, and each time costs something.
+fn spending() -> Model {
+    Model::new([call("Once more.", [Call::Run("echo working".into())])])
+}
+
+fn a_budget_stops_it(kind: Kind) {
+    let model = spending();
+    let most = 3 * kind.service.tokens();
+    let project =
+        kind.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: stop}}}}\n")));
+    let result = project.json("run flow.yaml", 4);
+    let error = &result["steps"][0]["error"];
+    assert_eq!(error["code"], "budget", "{error}");
+    let spent = result["cost"]["tokens"].as_u64().unwrap();
+    assert!(spent >= most && spent <= model.answers() * kind.service.tokens(), "{spent} of {most}");
+    assert!(model.answers() < 20, "it was stopped while it worked: {}", model.answers());
+}
+
+fn a_budget_pauses_it(kind: Kind) {
+    let model = spending();
+    let most = 2 * kind.service.tokens();
+    let project =
+        kind.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: pause}}}}\n")));
+    let result = project.json("run flow.yaml --no-wait", 6);
+    let run = result["run_id"].as_str().unwrap();
+    model.then([say("Now I am done.")]);
+    model.all_asked();
+    project.ends(&format!("approve {run} write"), 0);
+    assert_eq!(project.json(&format!("resume {run}"), 0)["status"], "succeeded");
+    let body = model.asked().body;
+    assert!(body.contains("Once more."), "it goes on in its session: {body}");
+}
+
+fn steps_are_counted(kind: Kind) {
+    let model = spending();
+    let project = kind.project(&model, &flow("    max_steps: 4\n"));
+    let result = project.json("run flow.yaml", 4);
+    let error = &result["steps"][0]["error"];
+    assert_eq!(error["code"], "max_steps", "{error}");
+    assert!(model.answers() < 20, "{}", model.answers());
+}

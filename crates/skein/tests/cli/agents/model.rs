@@ -1,0 +1,186 @@
+//! A model that says what a test tells it to, on loopback: what agents ask of a real one goes here instead.
+//!
+//! Owns the server and the script. How each service speaks is in `speak`. Every request that offers tools takes the next
+//! turn; those without are asked for beside the work, and answered in a word.
+
+use std::{
+    collections::VecDeque,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::speak::{self, Service};
+
+/// Longer than an agent may take to ask on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the model does when it is asked.
+#[derive(Debug, Clone)]
+pub enum Turn {
+    Say(String, Vec<Call>),
+    /// Answers with an error.
+    Fail(u16, Vec<(&'static str, String)>, Value),
+    /// Never answers.
+    Hold,
+}
+
+/// A tool that the model calls.
+#[derive(Debug, Clone)]
+pub enum Call {
+    Write(String, String),
+    /// Writes to the file that the prompt names as that for its output.
+    Output(String),
+    Run(String),
+    /// Answers with a value.
+    Answer(Value),
+}
+
+/// A request that was asked.
+#[derive(Debug)]
+pub struct Asked {
+    pub body: String,
+}
+
+pub struct Model {
+    pub port: u16,
+    asked: Receiver<Asked>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    turns: Mutex<VecDeque<Turn>>,
+    /// How many answers were given in full.
+    answers: Mutex<u64>,
+    asked: Mutex<Sender<Asked>>,
+}
+
+pub fn say(text: &str) -> Turn {
+    Turn::Say(text.to_owned(), Vec::new())
+}
+
+pub fn call(text: &str, calls: impl IntoIterator<Item = Call>) -> Turn {
+    Turn::Say(text.to_owned(), calls.into_iter().collect())
+}
+
+impl Model {
+    /// Takes these turns, and the last again and again.
+    pub fn new(turns: impl IntoIterator<Item = Turn>) -> Model {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it has an address").port();
+        let (to, asked) = channel();
+        let inner = Arc::new(Inner {
+            turns: Mutex::new(turns.into_iter().collect()),
+            answers: Mutex::new(0),
+            asked: Mutex::new(to),
+        });
+        let served = Arc::clone(&inner);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let inner = Arc::clone(&served);
+                // An agent that is gone wants no answer.
+                std::thread::spawn(move || drop(inner.serve(stream)));
+            }
+        });
+        Model { port, asked, inner }
+    }
+
+    /// The next request that offers tools.
+    pub fn asked(&self) -> Asked {
+        self.asked.recv_timeout(PATIENCE).expect("the agent asks its model")
+    }
+
+    /// Every request so far that was not looked at.
+    pub fn all_asked(&self) -> Vec<Asked> {
+        self.asked.try_iter().collect()
+    }
+
+    /// What comes from now on.
+    pub fn then(&self, turns: impl IntoIterator<Item = Turn>) {
+        *self.inner.turns.lock().unwrap() = turns.into_iter().collect();
+    }
+
+    /// How many answers were given in full.
+    pub fn answers(&self) -> u64 {
+        *self.inner.answers.lock().unwrap()
+    }
+}
+
+impl Inner {
+    fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let Some((path, body)) = request(&mut reader)? else { return Ok(()) };
+        let mut stream = stream;
+        let Some(service) = Service::of(&path) else {
+            return respond(&mut stream, 404, &[], "{\"error\": {\"message\": \"not found\"}}");
+        };
+        let asked: Value = serde_json::from_str(&body).unwrap_or_default();
+        if !service.offers_tools(&asked) {
+            return stream.write_all(&service.answer(&asked, &body, "ok", &[]));
+        }
+        let turn = {
+            let mut turns = self.turns.lock().unwrap();
+            if turns.len() > 1 { turns.pop_front().unwrap() } else { turns[0].clone() }
+        };
+        let _ = self.asked.lock().unwrap().send(Asked { body: body.clone() });
+        match turn {
+            Turn::Say(text, calls) => {
+                stream.write_all(&service.answer(&asked, &body, &text, &calls))?;
+                *self.answers.lock().unwrap() += 1;
+            }
+            Turn::Fail(status, headers, error) => {
+                respond(&mut stream, status, &headers, &error.to_string())?;
+            }
+            // Until the other side goes away.
+            Turn::Hold => drop(reader.read(&mut [0])?),
+        }
+        Ok(())
+    }
+}
+
+/// The path and the body of a request. None: it asks for nothing.
+fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<(String, String)>> {
+    let mut first = String::new();
+    reader.read_line(&mut first)?;
+    let (mut length, mut chunked) = (0, false);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 || line.trim().is_empty() {
+            break;
+        }
+        let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.trim().parse().unwrap_or(0),
+            "transfer-encoding" => chunked = value.contains("chunked"),
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    while chunked {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let size = usize::from_str_radix(line.trim(), 16).unwrap_or(0);
+        let mut chunk = vec![0; size + 2];
+        reader.read_exact(&mut chunk)?;
+        body.extend_from_slice(&chunk[..size]);
+        chunked = size > 0;
+    }
+    let path = first.strip_prefix("POST ").and_then(|rest| rest.split([' ', '?']).next());
+    Ok(path.map(|path| (path.to_owned(), String::from_utf8_lossy(&body).into_owned())))
+}
+
+fn respond(
+    stream: &mut TcpStream,
+    status: u16,
+    headers: &[(&str, String)],
+    body: &str,
+) -> std::io::Result<()> {
+    stream.write_all(&speak::response(status, "application/json", headers, body))
+}

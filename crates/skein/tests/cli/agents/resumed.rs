@@ -1,0 +1,101 @@
+//! An agent whose engine was killed: it goes on in its own session.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{
+    for_each_agent,
+    kind::Kind,
+    model::{Call, Model, Turn, call, say},
+};
+use crate::kept::Project;
+
+const FLOW: &str = "name: resumed\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\n    worker: AGENT\n    \
+    instructions: Write the first and the second part.\n    capabilities: [READ, EDIT]\n";
+
+for_each_agent!(a_killed_engine_goes_on_in_the_same_session, a_session_that_is_gone_is_begun_anew);
+
+/// What is noted of the agent of each attempt, in their order.
+fn notes(project: &Project, run: &str) -> Vec<Value> {
+    let folder = project.path(&format!(".skein/runs/{run}/attempts"));
+    let mut attempts: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().join("agent.json")).collect();
+    attempts.sort();
+    attempts.iter().map(|note| serde_json::from_slice(&std::fs::read(note).unwrap()).unwrap()).collect()
+}
+
+/// A run whose engine is killed while the second answer is waited for.
+fn killed(kind: Kind, model: &Model, project: &Project) -> String {
+    project.folder.write("skein.toml", kind.config(&project.folder, model.port));
+    project.folder.write("flow.yaml", FLOW.replace("AGENT", kind.word));
+    let going = project.begin("run flow.yaml --format jsonl");
+    let run = going.run();
+    model.asked();
+    model.asked();
+    // What the first answer cost. Codex tells that only later, and keeps it where it is found again.
+    let note = project.path(&format!(".skein/runs/{run}/attempts/0.0.1.1.main.1/agent.json"));
+    let known = || {
+        let note: Value = serde_json::from_slice(&std::fs::read(&note).ok()?).ok()?;
+        (note["cost"]["tokens"].as_u64()? > 0).then_some(())
+    };
+    let begun = Instant::now();
+    while kind.word != "CODEX_CLI" && known().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "what it spent is not noted");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    going.signal(Signal::KILL);
+    assert_eq!(going.end().0, None);
+    run
+}
+
+fn a_killed_engine_goes_on_in_the_same_session(kind: Kind) {
+    let project = Project::new();
+    let part = project.path("first.txt").display().to_string();
+    let model =
+        Model::new([call("I begin with the first part.", [Call::Write(part, "first\n".into())]), Turn::Hold]);
+    let run = killed(kind, &model, &project);
+    assert_eq!(project.read("first.txt"), "first\n");
+    let session = notes(&project, &run)[0]["session"].clone();
+    assert!(session.is_string(), "the session is known while it works");
+    model.then([say("And that was the second part.")]);
+    let result = project.json(&format!("resume {run}"), 0);
+    assert_eq!(result["status"], "succeeded");
+    let body = model.asked().body;
+    assert!(body.contains("I begin with the first part.") && body.contains("Go on with your task"), "{body}");
+    let notes = notes(&project, &run);
+    assert_eq!((notes.len(), &notes[1]["session"]), (2, &session));
+    // The first answer was spent before the engine was killed, and is counted once.
+    assert_eq!(result["cost"]["tokens"], 2 * kind.service.tokens(), "{result}");
+    let modes: Vec<Value> = project
+        .events(&run)
+        .iter()
+        .filter_map(|event| Some(event["event"].get("attempt_started")?["mode"].clone()))
+        .collect();
+    assert_eq!(modes, ["fresh", "resume"]);
+    project.ended_once(&run);
+}
+
+/// Its session is not there: it is told that an attempt was cut off, and starts from the beginning.
+fn a_session_that_is_gone_is_begun_anew(kind: Kind) {
+    let project = Project::new();
+    let part = project.path("first.txt").display().to_string();
+    let model = Model::new([call("I begin.", [Call::Write(part, "first\n".into())]), Turn::Hold]);
+    let run = killed(kind, &model, &project);
+    let path = project.path(&format!(".skein/runs/{run}/attempts/0.0.1.1.main.1/agent.json"));
+    let mut note: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    note["session"] = Value::from(match kind.word {
+        "OPENCODE" => "ses_e1d205113ffexE0S8lr5mjmcky",
+        _ => "01a1e2ce-4ebe-7683-8d02-8fcca2dfaa8f",
+    });
+    std::fs::write(&path, note.to_string()).unwrap();
+    model.then([say("All parts are written.")]);
+    let result = project.json(&format!("resume {run}"), 0);
+    assert_eq!(result["status"], "succeeded");
+    let body = model.asked().body;
+    assert!(body.contains("An earlier attempt at this was cut off") && !body.contains("I begin."), "{body}");
+    let (spent, one) = (result["cost"]["tokens"].as_u64().unwrap(), kind.service.tokens());
+    // With its session, Codex may lose what the session had cost; nothing is ever counted twice.
+    assert!(spent == 2 * one || (kind.word == "CODEX_CLI" && spent == one), "{result}");
+}
