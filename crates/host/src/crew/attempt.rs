@@ -43,6 +43,8 @@ pub(super) struct Laid {
     run: RunDir,
     files: AttemptDir,
     folder: Root,
+    /// Where the files are that it was to write.
+    own_files: Root,
     /// The folders that are no part of what it gives.
     without: Vec<Identity>,
     speaks: Speaks,
@@ -81,9 +83,11 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let place = context.as_ref().map(|context| context.root().path());
     let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
+    let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
     let plain = Around {
         files: &files,
         folder: folder.path(),
+        own: own_files.path(),
         check: check.as_deref(),
         goes_on: false,
         answers: false,
@@ -112,7 +116,22 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
-    Ok((task, Laid { job, run, files, folder, without, speaks, hired, check, workspace, made, state, mark }))
+    let laid = Laid {
+        job,
+        run,
+        files,
+        folder,
+        own_files,
+        without,
+        speaks,
+        hired,
+        check,
+        workspace,
+        made,
+        state,
+        mark,
+    };
+    Ok((task, laid))
 }
 
 /// Puts the artifacts of others into the workspace.
@@ -219,7 +238,7 @@ impl Laid {
 
     fn keep(&self) -> Result<(), AttemptEnd> {
         let limits = ArtifactLimits::after(self.run.kept_bytes().map_err(never)?);
-        let kept = self.run.keep(self.job.attempt, &self.folder, &self.job.gives, &self.without, limits);
+        let kept = self.run.keep(self.job.attempt, &self.own_files, &self.job.gives, &self.without, limits);
         kept.map(drop).map_err(unkept)
     }
 
@@ -280,7 +299,7 @@ impl Laid {
 
     fn decision(&self) -> Option<String> {
         let name = self.job.decision_file.as_ref()?;
-        String::from_utf8(self.folder.read(name, limits::DECISION_BYTES).ok()?).ok()
+        String::from_utf8(self.own_files.read(name, limits::DECISION_BYTES).ok()?).ok()
     }
 
     /// All that it printed, if it is no more than that.

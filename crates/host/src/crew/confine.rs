@@ -4,10 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use skein_core::{
-    engine::Mode,
-    ir::{Capability, Worker},
-};
+use skein_core::{engine::Mode, ir::Worker};
 
 use super::{Shared, job::Job};
 use crate::{
@@ -45,14 +42,8 @@ enum Reach {
 impl Reach {
     fn of(job: &Job) -> Reach {
         match &job.worker {
-            Worker::Agent { .. } | Worker::Script { .. } => {
-                let capabilities = job.capabilities();
-                // Who names none may read and edit. Whoever runs commands or tests leaves files by it.
-                match capabilities.is_empty() || capabilities.iter().any(|c| *c != Capability::Read) {
-                    true => Reach::Workspace,
-                    false => Reach::Given,
-                }
-            }
+            Worker::Agent { .. } | Worker::Script { .. } if job.only_reads() => Reach::Given,
+            Worker::Agent { .. } | Worker::Script { .. } => Reach::Workspace,
             Worker::Command { .. } => Reach::Workspace,
             Worker::Tool { .. } | Worker::Action { .. } => Reach::Anywhere,
         }
@@ -95,6 +86,7 @@ pub(super) fn behind(
             wall.writes.extend(job.about.writes.iter().filter(|path| path.exists()).cloned());
             wall.shows.extend(protected(job, places.folder));
         }
+        Reach::Given if job.writes_apart() => {}
         Reach::Given => {
             made = make(job, places.folder)?;
             let own = job.own_files().filter(|name| is_own(name, places.folder));

@@ -224,7 +224,7 @@ fn may(job: &Job, around: Around<'_>, sandbox: bool) -> May {
         network: !job.isolation.no_network,
         back: around.files.output().parent().map(Into::into).unwrap_or_default(),
         folder: around.folder.to_owned(),
-        files: job.own_files().map(str::to_owned).collect(),
+        files: job.own_files().filter(|_| !job.writes_apart()).map(str::to_owned).collect(),
         sandbox,
         ..May::of(job.capabilities(), tests)
     }

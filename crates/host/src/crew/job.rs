@@ -159,7 +159,21 @@ impl Job {
         }
     }
 
-    /// The files of its workspace that it is to write, whatever it may do there else.
+    /// Whether it may write nothing but what it is given to write.
+    pub fn only_reads(&self) -> bool {
+        let capabilities = self.capabilities();
+        let chosen = matches!(self.worker, Worker::Agent { .. } | Worker::Script { .. });
+        // Who names none may read and edit. Whoever runs commands or tests leaves files by it.
+        chosen && !capabilities.is_empty() && capabilities.iter().all(|c| *c == Capability::Read)
+    }
+
+    /// Whether its own files are in a folder of ours: coding agents make new files to change one, which nobody can in a
+    /// workspace that is only read.
+    pub fn writes_apart(&self) -> bool {
+        self.is_hired() && self.only_reads()
+    }
+
+    /// The files that it is to write, whatever it may do else.
     pub fn own_files(&self) -> impl Iterator<Item = &str> {
         let decision = self.decision_file.iter().filter(|_| self.attempt.role == Role::Check);
         decision.map(String::as_str).chain(self.gives.iter().map(|gives| gives.path.as_str()))

@@ -16,6 +16,8 @@ use crate::workspace::AttemptDir;
 pub struct Around<'a> {
     pub files: &'a AttemptDir,
     pub folder: &'a Path,
+    /// Where its own files belong.
+    pub own: &'a Path,
     /// What only the checker is told.
     pub check: Option<&'a str>,
     /// Whether a session goes on that knows its task.
@@ -98,8 +100,11 @@ fn last(job: &Job) -> Option<String> {
 fn leave(job: &Job, around: Around<'_>) -> String {
     let mut text = String::new();
     for gives in &job.gives {
-        let _ =
-            writeln!(text, "When you are done, `{}` must be in your workspace: it is handed on.", gives.path);
+        let place = match around.own == around.folder {
+            true => "in your workspace".to_owned(),
+            false => format!("in {}", around.own.display()),
+        };
+        let _ = writeln!(text, "When you are done, `{}` must be {place}: it is handed on.", gives.path);
     }
     let file = around.files.output();
     let _ = match around.answers {
@@ -124,7 +129,7 @@ fn decision(job: &Job, around: Around<'_>) -> String {
         around.check.unwrap_or_default()
     );
     let place = match &job.decision_file {
-        Some(name) if !around.answers => format!("to the file {}", around.folder.join(name).display()),
+        Some(name) if !around.answers => format!("to the file {}", around.own.join(name).display()),
         _ => "as the last line of your answer".to_owned(),
     };
     format!(

@@ -16,14 +16,13 @@ for_each_agent!(a_checker_decides);
 
 fn a_checker_decides(kind: Kind) {
     let project = Project::new();
-    let file = project.path(".decision.json").display().to_string();
     let decides = |word: &str, reason: &str| {
         let decision =
             format!("{{\"check_id\": \"CHECK_ID\", \"decision\": \"{word}\", \"reasons\": [\"{reason}\"]}}");
         // One that may write nothing says it.
         match kind.word == CODEX.word {
             true => vec![say(&decision)],
-            false => vec![call("", [Call::Write(file.clone(), decision)]), say("I have decided.")],
+            false => vec![call("", [Call::Decide(decision)]), say("I have decided.")],
         }
     };
     let mut turns = vec![say("It is written.")];

@@ -37,6 +37,8 @@ pub enum Call {
     Write(String, String),
     /// Writes to the file that the prompt names as that for its output.
     Output(String),
+    /// The same for its decision.
+    Decide(String),
     Run(String),
     /// Answers with a value.
     Answer(Value),

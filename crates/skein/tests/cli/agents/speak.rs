@@ -65,7 +65,7 @@ impl Service {
     fn tool(self, asked: &Value, body: &str, call: &Call) -> Tool {
         let call = match call {
             Call::Output(text) => Call::Write(output(body), text.clone()),
-            Call::Write(path, text) => Call::Write(path.clone(), text.replace(CHECK_ID, &check_id(body))),
+            Call::Decide(text) => Call::Write(decision(body), text.replace(CHECK_ID, &check_id(body))),
             other => other.clone(),
         };
         match (self, call) {
@@ -118,6 +118,12 @@ fn check_id(body: &str) -> String {
 fn output(body: &str) -> String {
     let after = body.rsplit("JSON object to the file ").next().expect("the prompt names a file");
     after.split(", which SKEIN_OUTPUT").next().unwrap_or_default().to_owned()
+}
+
+/// Where it says that the decision goes.
+fn decision(body: &str) -> String {
+    let after = body.rsplit("Write your decision to the file ").next().expect("the prompt names a file");
+    after.split(", as one JSON object").next().unwrap_or_default().to_owned()
 }
 
 fn patch(path: &str, content: &str) -> String {
