@@ -9,6 +9,7 @@ mod checks;
 mod ends;
 mod limits;
 mod resumed;
+mod walls;
 mod works;
 
 /// The same test for each agent.
