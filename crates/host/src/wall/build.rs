@@ -9,7 +9,8 @@ use super::{Wall, rules, view};
 #[serde(rename_all = "snake_case")]
 pub enum Kept {
     All,
-    /// What is written. What is to be hidden can be read, and what is protected in a workspace can be changed.
+    /// What is written. What is to be hidden can be read, and what of it is in a workspace can be changed, as can what is
+    /// protected there.
     Writes,
 }
 

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::{
     Wall,
     build::{Kept, build},
+    rules,
 };
 use crate::worker::{How, refusal, shown};
 
@@ -38,7 +39,12 @@ pub fn enter(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         return fail(&never("it was not said what to start behind a wall"));
     };
     match build(&wall) {
-        Ok(Kept::All | Kept::Writes) => {}
+        Ok(Kept::All) => {}
+        Ok(Kept::Writes) => {
+            if let Some(open) = rules::open(&wall) {
+                eprintln!("[skein: it is not kept out of {}; `--state` can be elsewhere]", open.display());
+            }
+        }
         Err(why) if wall.optional => eprintln!("[skein: it is not confined: {why}]"),
         Err(why) => return fail(&never(format!("no wall can be built around it here: {why}"))),
     }

@@ -1,8 +1,7 @@
 //! The second way: rules of Landlock for where this process may write, for systems in which nobody may have name spaces of
 //! their own, as in many containers.
 //!
-//! Owns what of a wall such rules can keep. They allow, and cannot take back below what they allow: what is to be hidden
-//! must not be in what may be written.
+//! Owns what of a wall such rules can keep. They allow, and cannot take back below what they allow.
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +19,12 @@ const NEEDED: ABI = ABI::V3;
 const DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm"];
 
+/// What is to be hidden and can be written all the same, because it is in what may be.
+pub fn open(wall: &Wall) -> Option<&Path> {
+    let within = |hidden: &&PathBuf| wall.writes.iter().any(|path| hidden.starts_with(path));
+    wall.hides.iter().find(within).map(PathBuf::as_path)
+}
+
 /// Keeps what is written to what the wall says.
 pub fn restrict(wall: &Wall) -> Result<(), String> {
     if wall.no_network {
@@ -27,14 +32,6 @@ pub fn restrict(wall: &Wall) -> Result<(), String> {
     }
     if wall.writes.iter().any(|path| path == Path::new("/")) {
         return Ok(());
-    }
-    if let Some(open) =
-        wall.hides.iter().find(|hidden| wall.writes.iter().any(|path| hidden.starts_with(path)))
-    {
-        return Err(format!(
-            "Landlock alone cannot keep it out of {}, which is in a folder that it may write (`--state` can be elsewhere)",
-            open.display()
-        ));
     }
     match rules(wall) {
         Ok(RulesetStatus::FullyEnforced) => Ok(()),

@@ -17,8 +17,8 @@ fn finding(kept: &Result<Kept, String>, allowed: bool) -> Finding {
         Ok(Kept::All) => Finding::ok(NAME, "tried: what steps write, see and reach is kept by the system"),
         Ok(Kept::Writes) => Finding::warning(
             NAME,
-            "tried: what steps write is kept by Landlock; what Skein keeps can be read by them, and `network: none` is refused",
-            "let users have name spaces of their own: `sysctl user.max_user_namespaces`, or the settings of the container",
+            "tried: what steps write is kept by Landlock; what Skein keeps is open to them, and `network: none` is refused",
+            "let users have name spaces: `user.max_user_namespaces`, `kernel.apparmor_restrict_unprivileged_userns`, or the container",
         ),
         Err(why) if allowed => Finding::warning(
             NAME,

@@ -119,7 +119,7 @@ fn confined(confined: &Confined) -> String {
     match (confined.enforced, &confined.why, confined.allowed) {
         (Some(Kept::All), ..) => format!("by the system: {writes}"),
         (Some(Kept::Writes), ..) => {
-            format!("by the system in part: {writes}; they may read what Skein keeps")
+            format!("by the system in part: {writes}; what Skein keeps is open to them")
         }
         (None, why, allowed) => {
             let then = if allowed { "are not kept to what they may do" } else { "are refused" };

@@ -225,17 +225,29 @@ fn without_name_spaces_what_is_written_is_still_kept() {
     assert_eq!(went, ["own", "null", "scratch"]);
 }
 
+/// What Landlock cannot keep from a step is told.
+#[test]
+fn a_state_folder_that_is_open_to_a_step_is_told() {
+    let folder = project("READ, EDIT", "", "echo x > new");
+    let done = done_without(&folder, "inside/.skein");
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    let result: Value = serde_json::from_str(&done.out).expect("it is JSON");
+    let words = ["logs", result["run_id"].as_str().unwrap(), "--state", "inside/.skein"];
+    let log = run(skein(&folder.0).args(words)).out;
+    assert!(log.contains("[skein: it is not kept out of ") && log.contains("inside/.skein"), "{log}");
+}
+
 /// Where the system does not let a wall be built, nothing runs as if there were one.
 #[test]
 fn without_a_wall_nothing_runs_unless_that_is_allowed() {
-    let folder = project("READ, EDIT", "", "echo x > new");
-    // Here the worker could write what it must not see.
-    let refused = done_without(&folder, "inside/.skein");
+    // Here the worker could reach what it must not.
+    let folder = project("READ, EDIT", "    x-skein: { network: none }\n", "echo x > new");
+    let refused = done_without(&folder, ".skein");
     assert_ne!(refused.code, 0, "{}{}", refused.out, refused.err);
     assert!(refused.out.contains("no wall can be built around it here"), "{}{}", refused.out, refused.err);
     assert!(!folder.0.join("inside/new").exists());
     folder.write("skein.toml", "allow_unenforced = true\n");
-    let allowed = done_without(&folder, "inside/.skein");
+    let allowed = done_without(&folder, ".skein");
     assert_eq!(allowed.code, 0, "{}{}", allowed.out, allowed.err);
     assert!(folder.0.join("inside/new").exists());
 }
