@@ -167,10 +167,13 @@ fn one(seed: u64, total: &mut Total) {
 fn print(options: &Options, total: &Total, took: Duration) -> ExitCode {
     let Total { runs, events, coverage, violations, everywhere } = total;
     let each = options.threads as f64 * took.as_secs_f64();
-    println!("{runs} runs, {events} events in {:.1} s", took.as_secs_f64());
+    // Each run and each fork of one leaves a trace.
+    let accepted = coverage.sometimes.get("trace accepted").copied().unwrap_or(0);
+    let forks = accepted.saturating_sub(*runs);
+    println!("{runs} runs and {forks} forks of them, {events} events in {:.1} s", took.as_secs_f64());
     println!(
         "{:.0} runs and {:.0} events a second on each of {} threads",
-        *runs as f64 / each,
+        (*runs + forks) as f64 / each,
         *events as f64 / each,
         options.threads
     );
@@ -188,7 +191,6 @@ fn print(options: &Options, total: &Total, took: Duration) -> ExitCode {
         100.0 * seen as f64 / all as f64
     );
     let agreed = coverage.sometimes.get("reference agreed").copied().unwrap_or(0);
-    let accepted = coverage.sometimes.get("trace accepted").copied().unwrap_or(0);
     println!("references: {agreed} final views equal, {accepted} traces accepted");
     let missing: Vec<String> =
         coverage.missing_pairs().into_iter().chain(coverage.missing_points()).collect();
