@@ -144,9 +144,9 @@ impl Acceptor {
             let published = matches!(event, Event::PublicationEnded { .. } | Event::Closed)
                 && self.phase == Phase::Decided;
             let again = self.status == Some(RunStatus::UndoFailed) && self.is_about_undo(event);
-            // A run whose undo is tried again can be told to cancel, and takes note of it.
-            let noted =
-                matches!(event, Event::CancelAsked { .. }) && self.walks.values().any(|walk| !walk.over);
+            // A run whose undo is tried again has not ended: it can be told to cancel or be tampered with, and takes note.
+            let noted = matches!(event, Event::CancelAsked { .. } | Event::Tampered { .. })
+                && self.walks.values().any(|walk| !walk.over);
             ensure!(published || aside || again || noted, "the run has been decided");
         }
         Ok(())
