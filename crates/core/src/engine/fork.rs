@@ -4,7 +4,7 @@
 //! scope, what was visited before the step was first. What was undone, cancelled or made the run fail is done again,
 //! and so is what comes after that. Numbers are made anew, so that the fork needs nothing of the run it comes from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     AttemptId, Error, Halt, InstanceEnd, InstanceIx, InstanceReused, Outcome, Part, Past, Reused, RunPhase,
@@ -68,13 +68,9 @@ impl Past {
             self.beside(ends, step)
         };
         let name = |step: u32| entry.step(step).id.to_string();
-        let mut steps: Vec<String> = Vec::new();
-        for end in &kept {
-            let name = name(end.step.at.1);
-            if !steps.contains(&name) {
-                steps.push(name);
-            }
-        }
+        let mut named = BTreeSet::new();
+        let first = kept.iter().map(|end| end.step.at.1).filter(|step| named.insert(*step));
+        let steps = first.map(name).collect();
         let (reused, attempts) = Renumber::all(self, &kept);
         let again = again.into_iter().map(|(step, why)| (name(step), why)).collect();
         Ok(Fork { reused, attempts, steps, again })
@@ -151,18 +147,16 @@ impl Past {
     fn before<'a>(&self, ends: &'a [End], step: u32) -> Option<Chosen<'a>> {
         let first = *self.reached.get(&step)?;
         let before = ends.iter().take_while(|end| end.seq < first);
-        let mut chosen: Chosen<'a> = Default::default();
+        let (mut kept, mut again, mut named) = (Vec::new(), Vec::new(), BTreeSet::new());
         for end in before {
-            let spoilt = self.spoilt(end).or((!chosen.1.is_empty()).then_some(Again::After));
+            let spoilt = self.spoilt(end).or((!again.is_empty()).then_some(Again::After));
             match spoilt {
-                None => chosen.0.push(end),
-                Some(why) if chosen.1.iter().all(|(step, _)| *step != end.step.at.1) => {
-                    chosen.1.push((end.step.at.1, why));
-                }
+                None => kept.push(end),
+                Some(why) if named.insert(end.step.at.1) => again.push((end.step.at.1, why)),
                 Some(_) => {}
             }
         }
-        Some(chosen)
+        Some((kept, again))
     }
 
     /// Of a graph: the ends of steps that neither are this one nor come after it.

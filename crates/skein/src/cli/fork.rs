@@ -1,18 +1,15 @@
 //! `skein fork`: a new run of the same plan that goes on from a step, with the results of what came before it.
 
-use std::{
-    path::Path,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::path::Path;
 
 use clap::Args;
 use skein_core::{
     closest::did_you_mean,
     engine::{Again, Fork, NoFork},
     ids::RunId,
-    time::Time,
 };
 use skein_host::{
+    clock::Clock,
     host::{Begin, ForkError, fork as prepare, new_id},
     store::{DeadId, How, RunRow, Settled, Store, StoreError, WhichDead},
     workspace::{Root, RunDir},
@@ -81,9 +78,7 @@ fn again(state: &State, row: &RunRow, fork: &Fork, by: &RunId) -> Result<Vec<(De
 
 /// What someone at this terminal did about a dead letter, now.
 pub fn settled(how: How) -> Settled {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let at = Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
-    Settled { how, by: Some(person::name()), at: Some(at) }
+    Settled { how, by: Some(person::name()), at: Some(Clock::new().now()) }
 }
 
 /// The folder of a run that never came to be goes.
