@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod bench;
+mod chance;
 pub mod clock;
 pub mod crew;
 pub mod hands;

@@ -7,7 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::Value;
 use skein_core::{
     engine::{AttemptEnd, Cost, Report, Role},
@@ -27,6 +26,7 @@ use super::{
 };
 use crate::{
     agent::Done,
+    chance,
     worker::{Ended, How, Mark, Task, Work},
     workspace::{
         ArtifactError, ArtifactLimits, AttemptDir, Context, Grants, Root, RunDir, find_step,
@@ -75,7 +75,8 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
     let context = tell_context(shared, &run, &grants, &job)?;
     take_in(&run, &folder, &job)?;
-    let check = (job.attempt.role == Role::Check).then(nonce);
+    // Only the checker of this attempt is told it.
+    let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
     if check.is_some() {
         // What an earlier check decided, or the worker wrote in its place, is not this one's.
         remove_decision(&folder, &job)?;
@@ -172,14 +173,6 @@ fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
         Some(name) => folder.remove(name).map(drop).map_err(never),
         None => Ok(()),
     }
-}
-
-/// A number that only the checker of this attempt is told.
-fn nonce() -> String {
-    let mut bytes = [0_u8; 16];
-    // The system has randomness long before anything of ours runs.
-    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Laid {

@@ -11,23 +11,10 @@ use crate::{
     agent::{self, Adapter, Home},
     wall::{Behind, Wall},
     workspace::{
-        AttemptDir, Root, RunDir,
+        AttemptDir, PROTECTED, Root, RunDir,
         root::{PathError, Thing},
     },
 };
-
-/// What others run by, or by what they are told to: a worker changes it only where it is told to protect something else.
-const CONTROL: [&str; 9] = [
-    ".git/config",
-    ".git/hooks",
-    ".claude",
-    ".codex",
-    ".opencode",
-    ".gemini",
-    ".mcp.json",
-    "opencode.json",
-    "opencode.jsonc",
-];
 
 /// How far a worker may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +113,7 @@ fn real(path: PathBuf) -> Option<PathBuf> {
 /// What of the workspace is protected and is there.
 fn protected<'a>(job: &'a Job, folder: &'a Root) -> impl Iterator<Item = PathBuf> + 'a {
     let named = job.isolation.protect.iter().map(String::as_str);
-    let control = CONTROL.into_iter().filter(|_| job.isolation.protect.is_empty());
+    let control = PROTECTED.into_iter().filter(|_| job.isolation.protect.is_empty());
     named.chain(control).filter(|name| is_own(name, folder)).map(|name| folder.path().join(name))
 }
 

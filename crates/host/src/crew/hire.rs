@@ -12,7 +12,6 @@ use std::{
     },
 };
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use skein_core::{
     engine::{AttemptEnd, AttemptId, Cost, Mode, code},
     ir::{ErrorClass, HoldReason, Worker},
@@ -34,6 +33,7 @@ use crate::{
         self, Adapter, Done, Ear, Failure, Halt, Home, Left, Listening, Login, May, Meter, Note, Request,
         Session, Spent, account::Account,
     },
+    chance,
     clock::Clock,
     secret::Secret,
     wall::Kept,
@@ -304,9 +304,7 @@ impl Before {
 
 /// A name for a session that nobody else has.
 fn uuid() -> String {
-    let mut bytes = [0_u8; 16];
-    // The system has randomness long before anything of ours runs.
-    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
+    let mut bytes = chance::random::<16>();
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -31,6 +31,7 @@ use skein_core::{
 };
 
 use crate::{
+    chance,
     clock::Clock,
     hands::{Hands, Running},
     store::{AppendError, ClaimError, DeadId, Notice, Settled, Store, StoreError},
@@ -221,9 +222,8 @@ fn stopped() -> StoreError {
 /// A name for a new run: short enough to be typed, and not used before.
 pub fn new_id() -> RunId {
     const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-    let mut bytes = [0_u8; 10];
-    // The system has randomness long before anything of ours runs; a name that is taken is refused.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    // A name that is taken is refused.
+    let bytes = chance::random::<10>();
     let text: String = bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect();
     RunId::new(text).expect("letters and digits are a name")
 }

@@ -10,6 +10,19 @@ const CONTROL: [(&str, &str); 5] = [
     (".opencode", "OpenCode"),
 ];
 
+/// Where in a workspace they are that a worker does not change, unless it is told to protect other files.
+pub(crate) const PROTECTED: [&str; 9] = [
+    ".git/config",
+    ".git/hooks",
+    ".claude",
+    ".codex",
+    ".opencode",
+    ".gemini",
+    ".mcp.json",
+    "opencode.json",
+    "opencode.jsonc",
+];
+
 /// Whose own file a path is or is in.
 pub(super) fn owner(path: &Path) -> Option<&'static str> {
     let own =
