@@ -3,6 +3,8 @@
 
 use std::{env, path::PathBuf};
 
+use skein_host::agent;
+
 use super::{
     Finding,
     programs::{Answer, Answers, DEADLINE, Wanted},
@@ -14,49 +16,40 @@ struct Agent {
     program: &'static str,
     /// How workflows and skein.toml name it.
     worker: &'static str,
-    /// A variable that says where its files are, where they are otherwise, and the file that a login leaves there.
-    home: (&'static str, &'static str),
-    login: &'static str,
+    /// The file that a login leaves.
+    login: Option<PathBuf>,
     /// Variables that do instead of a login.
     keys: &'static [&'static str],
     /// How to log in.
     hint: &'static str,
 }
 
-const AGENTS: [Agent; 4] = [
-    Agent {
-        program: "claude",
-        worker: "CLAUDE_CODE",
-        home: ("CLAUDE_CONFIG_DIR", ".claude"),
-        login: ".credentials.json",
-        keys: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
-        hint: "start `claude` and say `/login`, or set ANTHROPIC_API_KEY",
-    },
-    Agent {
-        program: "codex",
-        worker: "CODEX_CLI",
-        home: ("CODEX_HOME", ".codex"),
-        login: "auth.json",
-        keys: &["OPENAI_API_KEY", "CODEX_API_KEY"],
-        hint: "`codex login`, or set OPENAI_API_KEY",
-    },
-    Agent {
-        program: "opencode",
-        worker: "OPENCODE",
-        home: ("XDG_DATA_HOME", ".local/share"),
-        login: "opencode/auth.json",
-        keys: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENCODE_CONFIG_CONTENT"],
-        hint: "`opencode auth login`, or set the key of a provider",
-    },
-    Agent {
+/// Those that Skein starts, and one that a project may start itself.
+fn agents() -> Vec<Agent> {
+    let known = agent::ALL.into_iter().map(|adapter| Agent {
+        program: adapter.program(),
+        worker: adapter.word(),
+        login: adapter.login().from,
+        keys: adapter.credentials(),
+        hint: hint(adapter.word()),
+    });
+    let gemini = Agent {
         program: "gemini",
         worker: "GEMINI_CLI",
-        home: ("", ".gemini"),
-        login: "oauth_creds.json",
+        login: env::var_os("HOME").map(|home| PathBuf::from(home).join(".gemini/oauth_creds.json")),
         keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
         hint: "start `gemini` and log in, or set GEMINI_API_KEY",
-    },
-];
+    };
+    known.chain([gemini]).collect()
+}
+
+fn hint(worker: &str) -> &'static str {
+    match worker {
+        "CLAUDE_CODE" => "start `claude` and say `/login`, or set ANTHROPIC_API_KEY",
+        "CODEX_CLI" => "`codex login`, or set OPENAI_API_KEY",
+        _ => "`opencode auth login`, or set the key of a provider",
+    }
+}
 
 pub fn wanted(config: Option<&Config>) -> Vec<Wanted> {
     let program = |agent: &Agent| {
@@ -65,11 +58,11 @@ pub fn wanted(config: Option<&Config>) -> Vec<Wanted> {
     };
     let one =
         |agent: &Agent| Wanted { key: agent.program, program: program(agent), arguments: &["--version"] };
-    AGENTS.iter().map(one).collect()
+    agents().iter().map(one).collect()
 }
 
 pub fn look(answers: &Answers, config: Option<&Config>) -> Vec<Finding> {
-    AGENTS
+    agents()
         .iter()
         .filter_map(|agent| Some(agent.look(answers.get(agent.program)?, agent.asked_for(config))))
         .collect()
@@ -106,24 +99,21 @@ impl Agent {
     }
 
     fn login(&self, about: &str) -> Finding {
-        let set = |name: &&&str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        // An address says where to ask, and not who does.
+        let set = |name: &&&str| {
+            !name.ends_with("_URL") && env::var_os(name).is_some_and(|value| !value.is_empty())
+        };
         if let Some(key) = self.keys.iter().find(set) {
             return Finding::ok(self.program, format!("{about}; {key} is set"));
         }
-        let place = self.place();
+        let place = &self.login;
         if place.as_ref().is_some_and(|place| place.is_file()) {
             return Finding::ok(self.program, format!("{about}; logged in"));
         }
-        let place =
-            place.map_or_else(|| "there is no HOME".to_owned(), |place| format!("no {}", place.display()));
+        let place = match place {
+            Some(place) => format!("no {}", place.display()),
+            None => "there is no HOME".to_owned(),
+        };
         Finding::warning(self.program, format!("{about}; not logged in: {place}"), self.hint)
-    }
-
-    /// The file that a login leaves.
-    fn place(&self) -> Option<PathBuf> {
-        let (variable, usual) = self.home;
-        let said = Some(variable).filter(|name| !name.is_empty()).and_then(env::var_os);
-        let home = said.map(PathBuf::from).or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(usual)));
-        home.map(|home| home.join(self.login))
     }
 }
