@@ -132,6 +132,26 @@ fn what_git_and_agents_run_by_is_protected() {
     );
 }
 
+/// What a workflow names is protected, and then nothing else is.
+#[test]
+fn a_workflow_may_name_what_is_protected() {
+    let tries = "try named 'echo x >> there'\ntry other 'echo x > .git/hooks/pre-commit'";
+    let folder = project("READ, EDIT", "    x-skein: { protect: [there] }\n", &format!("{TRY}\n{tries}"));
+    fs::create_dir_all(folder.0.join("inside/.git/hooks")).expect("a folder can be made");
+    let outputs = outputs(&folder);
+    assert_eq!((&outputs["named"], &outputs["other"]), (&"no".into(), &"yes".into()));
+    assert_eq!(fs::read_to_string(folder.0.join("inside/there")).expect("it is there"), "as it was\n");
+}
+
+/// What a worker leaves in the folder for that is gone with it.
+#[test]
+fn a_scratch_folder_lasts_as_long_as_its_worker() {
+    let folder = project("READ", "", "echo x > $TMPDIR/left; echo place=$TMPDIR >> $SKEIN_OUTPUT");
+    let place = outputs(&folder)["place"].as_str().expect("it says where").to_owned();
+    assert!(place.contains("/attempts/"), "{place}");
+    assert!(!std::path::Path::new(&place).exists(), "{place}");
+}
+
 /// One who only reads is given what it is to leave, and nothing else.
 #[test]
 fn a_reader_leaves_what_it_declared() {
