@@ -55,6 +55,7 @@ pub(super) struct Laid {
     workspace: Option<Root>,
     /// What was made in its folder so that it may write it.
     made: Vec<String>,
+    walled: bool,
     /// The state folder.
     state: PathBuf,
     mark: Mark,
@@ -129,6 +130,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
         check,
         workspace,
         made,
+        walled: task.behind.is_some(),
         state,
         mark,
     };
@@ -212,7 +214,7 @@ impl Laid {
             _ => ErrorClass::Transient,
         };
         match self.files.back() {
-            Ok(back) => back::failed(ended, &back, usual),
+            Ok(back) => back::failed(ended, &back, usual, self.walled),
             Err(error) => wrong(error),
         }
     }

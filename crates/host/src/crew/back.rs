@@ -24,6 +24,10 @@ struct Said {
 /// Longer messages are cut.
 const MESSAGE: usize = 4_000;
 
+/// What programs print who may not write somewhere, and what to do about it.
+const READ_ONLY: &str = "Read-only file system";
+const WALL: &str = "a step writes what its capabilities let it; `writes` in skein.toml names more";
+
 /// The classes that a worker may say, also in capitals and with the names of AgentCore.
 fn class(word: &str) -> Option<ErrorClass> {
     let word = word.trim().to_ascii_lowercase();
@@ -44,7 +48,7 @@ fn class(word: &str) -> Option<ErrorClass> {
 }
 
 /// How an attempt ended that did not do well.
-pub fn failed(ended: &Ended, back: &Root, usual: ErrorClass) -> AttemptEnd {
+pub fn failed(ended: &Ended, back: &Root, usual: ErrorClass, walled: bool) -> AttemptEnd {
     match &ended.how {
         How::Stopped => return AttemptEnd::Stopped,
         How::TimedOut(Which::Total(_)) => {
@@ -62,7 +66,9 @@ pub fn failed(ended: &Ended, back: &Root, usual: ErrorClass) -> AttemptEnd {
         }
     };
     let told = || {
-        let hint = ended.how.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        // What the system says of a wall does not say whose it is.
+        let wall = (walled && ended.tail.contains(READ_ONLY)).then_some(WALL);
+        let hint = wall.or(ended.how.hint()).map(|hint| format!(" ({hint})")).unwrap_or_default();
         let last = ended.tail.lines().rev().find(|line| !line.trim().is_empty());
         let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
         format!("{}{last}{hint}", ended.how.message())

@@ -87,6 +87,14 @@ fn who_edits_writes_in_the_workspace_alone() {
     assert!(!folder.0.join("outside/new").exists());
 }
 
+/// Who runs into the wall is told what it is.
+#[test]
+fn the_wall_is_told_of_who_runs_into_it() {
+    let done = done(&project("READ, EDIT", "", "echo x > ../outside/new"));
+    assert_eq!(done.code, 4, "{}{}", done.out, done.err);
+    assert!(done.out.contains("`writes` in skein.toml names more"), "{}", done.out);
+}
+
 /// The files of the engine are not there for a worker, and neither is the engine's environment.
 #[test]
 fn the_state_of_the_engine_is_out_of_reach() {
