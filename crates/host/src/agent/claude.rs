@@ -17,11 +17,13 @@ use super::{
 pub struct Claude;
 
 /// What it must not do beside its work.
-const QUIET: [(&str, &str); 5] = [
+const QUIET: [(&str, &str); 6] = [
     ("DISABLE_AUTOUPDATER", "1"),
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("DISABLE_TELEMETRY", "1"),
     ("DISABLE_ERROR_REPORTING", "1"),
+    // A command that takes too long would go on behind its back, and be waited for in the end.
+    ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
     // Trying again is ours; this is for what passes within seconds.
     ("CLAUDE_CODE_MAX_RETRIES", "2"),
 ];

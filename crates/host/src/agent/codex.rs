@@ -241,8 +241,15 @@ impl Events {
             _ => None,
         };
         let turn = matches!(heard, Some(Heard::Tool { .. })).then_some(Heard::Turn);
-        self.used().into_iter().chain(heard).chain(turn).collect()
+        self.used().into_iter().chain(heard).chain(turn).chain(command(item, over)).collect()
     }
+}
+
+/// It lets a command go on for as long as its model likes.
+fn command(item: &Value, over: bool) -> Option<Heard> {
+    let id = text(item, "/id").to_owned();
+    let runs = text(item, "/type") == "command_execution";
+    runs.then_some(if over { Heard::Over(id) } else { Heard::Begun(id) })
 }
 
 fn spent(usage: &Value) -> Spent {

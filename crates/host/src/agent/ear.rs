@@ -4,20 +4,30 @@
 //! which agent it is. What it prints that is no event stays as it is.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::Write,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use serde_json::Value;
-use skein_core::{engine::Cost, limits, time::Time};
+use skein_core::{
+    engine::Cost,
+    limits,
+    time::{Millis, Time},
+};
 
 use super::{
     Done, Failure, Heard, Left, Meter, Note, Reader,
     class::Kind,
     stream::{Line, Lines},
 };
-use crate::{redact::Redactor, worker::Filter, workspace::Root};
+use crate::{
+    redact::Redactor,
+    worker::{Due, Filter, duration},
+    workspace::Root,
+};
 
 /// As much of an event as is shown.
 const SHOWN: usize = 2_000;
@@ -44,6 +54,9 @@ pub struct Listening {
     /// Where every event is kept as it came.
     pub events: Option<File>,
     pub max_turns: Option<u32>,
+    /// How long one command that it runs may take, and who is told when it is due.
+    pub command_time: Option<Millis>,
+    pub due: Due,
     pub stop: Stop,
 }
 
@@ -57,6 +70,8 @@ struct State {
     until: Option<Time>,
     halt: Option<Halt>,
     kept: usize,
+    /// The commands that it runs, and since when.
+    commands: BTreeMap<String, Instant>,
 }
 
 impl std::fmt::Debug for Listening {
@@ -73,7 +88,7 @@ impl std::fmt::Debug for Ear {
 
 impl Ear {
     pub fn new(on: Listening) -> Ear {
-        let state = State { on, turns: 0, until: None, halt: None, kept: 0 };
+        let state = State { on, turns: 0, until: None, halt: None, kept: 0, commands: BTreeMap::new() };
         Ear(Arc::new(Mutex::new(state)))
     }
 
@@ -175,6 +190,8 @@ impl State {
                 shown(out, &format!("> {name}{on}{}", so_far.unwrap_or_default()));
             }
             Heard::Note(text) => shown(out, &format!("! {}", cut(&text, SHOWN).replace('\n', " "))),
+            Heard::Begun(id) => self.runs(id, true),
+            Heard::Over(id) => self.runs(id, false),
             Heard::Used(used) => {
                 self.on.meter.used(used);
                 self.note_cost();
@@ -196,6 +213,17 @@ impl State {
                 self.halt(Halt::Failed(failure.until(until)), out);
             }
         }
+    }
+
+    /// A command begins or is over: the one that began first is the next that is due.
+    fn runs(&mut self, id: String, begins: bool) {
+        let Some(most) = self.on.command_time else { return };
+        match begins {
+            true => drop(self.commands.entry(id).or_insert_with(Instant::now)),
+            false => drop(self.commands.remove(&id)),
+        }
+        let due = |since: &Instant| Some((since.checked_add(duration(most))?, most));
+        self.on.due.set(self.commands.values().min().and_then(due));
     }
 
     fn session(&mut self, id: String) {
@@ -329,6 +357,8 @@ mod tests {
             folder: folder.clone(),
             events: Some(File::create(dir.path().join("events")).unwrap()),
             max_turns,
+            command_time: Some(Millis(1_000)),
+            due: Due::default(),
             stop: Box::new(move || {
                 told.fetch_add(1, Ordering::SeqCst);
             }),

@@ -109,7 +109,7 @@ pub enum Session<'a> {
 pub struct Call {
     pub arguments: Vec<OsString>,
     pub environment: Vec<(OsString, OsString)>,
-    /// Files that must be there when it starts, by their whole path.
+    /// Files that must be there when it starts, by their whole path. Folders on the way are made.
     pub files: Vec<(PathBuf, Vec<u8>)>,
 }
 

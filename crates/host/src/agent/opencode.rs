@@ -110,6 +110,7 @@ impl Adapter for OpenCode {
             }
             // It looks for `.opencode` in the home folder, too.
             call.set("OPENCODE_TEST_HOME", home);
+            call.files.extend(installed(&home.join("config/opencode")));
         }
         call
     }
@@ -117,6 +118,15 @@ impl Adapter for OpenCode {
     fn reader(&self, _home: &Home) -> Box<dyn Reader> {
         Box::new(Events::default())
     }
+}
+
+/// What makes it think that its folder has all that plugins need. It would fetch that from a registry of packages each time.
+fn installed(folder: &Path) -> [(PathBuf, Vec<u8>); 2] {
+    let lock = json!({"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}});
+    [
+        (folder.join("package-lock.json"), lock.to_string().into_bytes()),
+        (folder.join("node_modules/none"), Vec::new()),
+    ]
 }
 
 #[derive(Default)]

@@ -37,7 +37,7 @@ use crate::{
     clock::Clock,
     secret::Secret,
     wall::Kept,
-    worker::{self, Ended, How, Task, Which, Work},
+    worker::{self, Due, Ended, How, Task, Which, Work},
     workspace::{Root, RunDir},
 };
 
@@ -96,7 +96,7 @@ pub fn hire(
     if let Some(behind) = &mut task.behind {
         confine::fit(&mut behind.wall, &home, adapter, &task.program);
     }
-    let ear = hiring.listening(shared, before, fresh)?;
+    let ear = hiring.listening(shared, before, fresh, &task.command)?;
     listen(shared, task, &ear);
     Ok(Some(Hired { adapter, ear, home, login, account, state: shared.state.clone() }))
 }
@@ -157,7 +157,9 @@ impl Hiring<'_> {
             arguments: &self.program.arguments,
         });
         for (path, bytes) in &call.files {
-            fs::write(path, bytes)
+            path.parent()
+                .map_or(Ok(()), fs::create_dir_all)
+                .and_then(|()| fs::write(path, bytes))
                 .map_err(|error| never(format!("{} cannot be written: {error}", path.display())))?;
         }
         let (goes_on, answers) = (before.session.is_some(), self.adapter.answers(&may, schema));
@@ -173,7 +175,13 @@ impl Hiring<'_> {
     }
 
     /// Who listens to it. What is known of its session is on disk before it starts.
-    fn listening(&self, shared: &Arc<Shared>, before: Before, fresh: String) -> Result<Ear, AttemptEnd> {
+    fn listening(
+        &self,
+        shared: &Arc<Shared>,
+        before: Before,
+        fresh: String,
+        due: &Due,
+    ) -> Result<Ear, AttemptEnd> {
         let files = self.around.files;
         let note = Note {
             worker: self.adapter.word().to_owned(),
@@ -191,6 +199,8 @@ impl Hiring<'_> {
             folder: files.root().clone(),
             events: File::create(files.events()).ok(),
             max_turns: max_turns(self.job),
+            command_time: command_time(self.job),
+            due: due.clone(),
             stop: stop(shared, self.job),
         }))
     }
@@ -326,7 +336,7 @@ impl Hired {
             (None, How::Exited(status)) => self.ear.end(*status, &ended.tail),
             (None, how) => {
                 // It hung, and not because of what was said in its session.
-                self.ear.close(matches!(how, How::TimedOut(Which::Silence(_))), false);
+                self.ear.close(matches!(how, How::TimedOut(Which::Silence(_) | Which::Command(_))), false);
                 return Err(None);
             }
         };

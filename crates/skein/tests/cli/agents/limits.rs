@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     for_each_agent,
-    kind::{CLAUDE, CODEX, Kind},
+    kind::{CLAUDE, Kind},
     model::{Call, Model, Turn, call, say},
 };
 
@@ -85,15 +85,6 @@ fn money_stops_it_too() {
     let result = project.json("run flow.yaml", 4);
     assert_eq!(result["steps"][0]["error"]["code"], "budget", "{result}");
     assert!(result["cost"]["usd"].as_f64().unwrap() >= 0.02 && model.answers() < 20, "{result}");
-}
-
-/// A model that never answers ends an attempt, and nobody waits for an hour.
-#[test]
-fn silence_ends_it() {
-    let model = Model::new([Turn::Hold]);
-    let project = CODEX.project(&model, &flow("    x-skein: {idle_timeout: 2s}\n"));
-    let result = project.json("run flow.yaml", 4);
-    assert_eq!(result["steps"][0]["error"]["class"], "timeout", "{result}");
 }
 
 fn a_limit_without_waiting_fails(kind: Kind) {

@@ -7,6 +7,7 @@ mod speak;
 mod apart;
 mod checks;
 mod ends;
+mod hangs;
 mod limits;
 mod resumed;
 mod walls;

@@ -29,6 +29,10 @@ pub enum Turn {
     Fail(u16, Vec<(&'static str, String)>, Value),
     /// Never answers.
     Hold,
+    /// Begins to answer, and then nothing more comes.
+    Stall,
+    /// Begins to answer, and is gone.
+    Cut,
 }
 
 /// A tool that the model calls.
@@ -141,6 +145,11 @@ impl Inner {
             }
             // Until the other side goes away.
             Turn::Hold => drop(reader.read(&mut [0])?),
+            Turn::Stall => {
+                stream.write_all(&service.beginning(&asked))?;
+                reader.read(&mut [0])?;
+            }
+            Turn::Cut => stream.write_all(&service.beginning(&asked))?,
         }
         Ok(())
     }

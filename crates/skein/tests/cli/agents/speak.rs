@@ -62,6 +62,15 @@ impl Service {
         response(200, "text/event-stream", &[], &events)
     }
 
+    /// The first half of an answer, up to the end of an event.
+    pub fn beginning(self, asked: &Value) -> Vec<u8> {
+        let mut whole = self.answer(asked, "", "I think that", &[]);
+        let middle = whole.len() / 2;
+        let end = whole[middle..].windows(2).position(|two| two == b"\n\n").expect("events end so");
+        whole.truncate(middle + end + 2);
+        whole
+    }
+
     fn tool(self, asked: &Value, body: &str, call: &Call) -> Tool {
         let call = match call {
             Call::Output(text) => Call::Write(output(body), text.clone()),
