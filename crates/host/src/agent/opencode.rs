@@ -90,17 +90,20 @@ impl Adapter for OpenCode {
             call.args(["-s", id]);
         }
         call.args(request.arguments);
-        let config = json!({
+        let mut config = json!({
             "autoupdate": false,
             "share": "disabled",
             "permission": flags::opencode(request.may),
         });
+        if let Some(most) = request.command_time {
+            call.set("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
+            let (path, script) = shell(request.files, most);
+            config["shell"] = Value::from(path.display().to_string());
+            call.files.push((path, script));
+        }
         call.set("OPENCODE_CONFIG_CONTENT", config.to_string());
         for name in QUIET {
             call.set(name, "1");
-        }
-        if let Some(most) = request.command_time {
-            call.set("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
         }
         if let Some(home) = &request.home.path {
             for (name, below) in
@@ -118,6 +121,18 @@ impl Adapter for OpenCode {
     fn reader(&self, _home: &Home) -> Box<dyn Reader> {
         Box::new(Events::default())
     }
+}
+
+/// A shell that ends what it runs. Its own limit is only one that its model may raise.
+fn shell(folder: &Path, most: Millis) -> (PathBuf, Vec<u8>) {
+    let (seconds, rest) = (most.0 / 1_000, most.0 % 1_000);
+    let script = format!(
+        "#!/bin/sh\nshell=/bin/bash; [ -x $shell ] || shell=/bin/sh\n\
+         command -v timeout >/dev/null || exec $shell \"$@\"\n\
+         exec timeout -k 2 {seconds}.{rest:03} $shell \"$@\"\n"
+    );
+    // It takes no other name for a shell.
+    (folder.join("shell/bash"), script.into_bytes())
 }
 
 /// What makes it think that its folder has all that plugins need. It would fetch that from a registry of packages each time.

@@ -5,7 +5,10 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
+    fs::{self, File, Permissions},
+    io,
+    os::unix::fs::PermissionsExt,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -157,9 +160,7 @@ impl Hiring<'_> {
             arguments: &self.program.arguments,
         });
         for (path, bytes) in &call.files {
-            path.parent()
-                .map_or(Ok(()), fs::create_dir_all)
-                .and_then(|()| fs::write(path, bytes))
+            write(path, bytes)
                 .map_err(|error| never(format!("{} cannot be written: {error}", path.display())))?;
         }
         let (goes_on, answers) = (before.session.is_some(), self.adapter.answers(&may, schema));
@@ -209,6 +210,14 @@ impl Hiring<'_> {
         let Worker::Agent { model, .. } = &self.job.worker else { return None };
         model.as_deref().or(self.agent.model.as_deref())
     }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::write(path, bytes)?;
+    // A script is there to be run.
+    let mode = if bytes.starts_with(b"#!") { 0o700 } else { 0o600 };
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// What the agent is given beside what every worker has: an account that the host lends, and what the project says.

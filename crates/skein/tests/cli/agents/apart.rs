@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use super::{
-    for_each_agent,
+    alone::{alone, for_each_agent},
     kind::{CLAUDE, Kind, OPENCODE},
     model::{Model, say},
 };
@@ -87,24 +87,25 @@ fn no_configuration_is_obeyed_but_the_login_is_used(kind: Kind) {
     assert_eq!(std::fs::read_link(&link).expect("it is a link"), project.path(&format!("person/{theirs}")));
 }
 
-/// A key of the host's environment is for its agent alone, and nobody reads it in a log.
-#[test]
-fn a_key_is_lent_to_its_agent_alone() {
-    let model = Model::new([say("My key is sk-ant-of-the-host-1234, isn't it?")]);
-    let project = Project::new();
-    let flow = format!(
-        "{}  other:\n    worker: CUSTOM\n    instructions: env > env.txt\n    capabilities: [READ, EDIT]\n",
-        FLOW.replace("AGENT", CLAUDE.word)
-    );
-    let config =
-        CLAUDE.config(&project.folder, model.port).replace(", ANTHROPIC_API_KEY = \"sk-ant-test-key\"", "");
-    project.folder.write("skein.toml", config).write("flow.yaml", flow);
-    let mut command = project.command("run flow.yaml --format json");
-    command.env("ANTHROPIC_API_KEY", "sk-ant-of-the-host-1234");
-    let done = run(&mut command);
-    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    assert!(!project.read("env.txt").contains("ANTHROPIC"), "{}", project.read("env.txt"));
-    let result: serde_json::Value = serde_json::from_str(&done.out).unwrap();
-    let log = project.ends(&format!("logs {} look", result["run_id"].as_str().unwrap()), 0);
-    assert!(log.contains("My key is ***"), "{log}");
+alone! {
+    /// A key of the host's environment is for its agent alone, and nobody reads it in a log.
+    fn a_key_is_lent_to_its_agent_alone() {
+        let model = Model::new([say("My key is sk-ant-of-the-host-1234, isn't it?")]);
+        let project = Project::new();
+        let flow = format!(
+            "{}  other:\n    worker: CUSTOM\n    instructions: env > env.txt\n    capabilities: [READ, EDIT]\n",
+            FLOW.replace("AGENT", CLAUDE.word)
+        );
+        let config =
+            CLAUDE.config(&project.folder, model.port).replace(", ANTHROPIC_API_KEY = \"sk-ant-test-key\"", "");
+        project.folder.write("skein.toml", config).write("flow.yaml", flow);
+        let mut command = project.command("run flow.yaml --format json");
+        command.env("ANTHROPIC_API_KEY", "sk-ant-of-the-host-1234");
+        let done = run(&mut command);
+        assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+        assert!(!project.read("env.txt").contains("ANTHROPIC"), "{}", project.read("env.txt"));
+        let result: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+        let log = project.ends(&format!("logs {} look", result["run_id"].as_str().unwrap()), 0);
+        assert!(log.contains("My key is ***"), "{log}");
+    }
 }

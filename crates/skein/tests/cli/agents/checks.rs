@@ -1,7 +1,7 @@
 //! An agent that checks the work of another.
 
 use super::{
-    for_each_agent,
+    alone::for_each_agent,
     kind::{CODEX, Kind},
     model::{Call, Model, call, say},
 };

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    for_each_agent,
+    alone::for_each_agent,
     kind::Kind,
     model::{Model, Turn, say},
 };
@@ -55,7 +55,11 @@ fn passes(kind: Kind, turn: Turn) {
     let ends = project.events(&run);
     let first = ends.iter().find_map(|event| event["event"].get("attempt_ended").cloned()).unwrap();
     let failed = &first["end"]["failed"];
-    assert_eq!((&failed["class"], &failed["code"]), (&json!("transient"), &json!("agent_service")), "{first}");
+    assert_eq!(
+        (&failed["class"], &failed["code"]),
+        (&json!("transient"), &json!("agent_service")),
+        "{first}"
+    );
 }
 
 fn a_wrong_key_is_not(kind: Kind) {

@@ -3,12 +3,16 @@
 use std::{fs, io::Read};
 
 use super::{
-    for_each_agent,
+    alone::for_each_agent,
     kind::{CODEX, Kind},
     model::{Call, Model, Turn, call, say},
 };
 
-for_each_agent!(silence_ends_an_attempt_and_not_the_session, a_command_has_its_time, nothing_is_left_of_what_is_cancelled);
+for_each_agent!(
+    silence_ends_an_attempt_and_not_the_session,
+    a_command_has_its_time,
+    nothing_is_left_of_what_is_cancelled
+);
 
 fn flow(more: &str) -> String {
     format!(

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    for_each_agent,
+    alone::{alone, for_each_agent},
     kind::{CLAUDE, Kind},
     model::{Call, Model, Turn, call, say},
 };
@@ -58,33 +58,35 @@ fn a_limit_pauses(kind: Kind) {
     assert_eq!(result["cost"]["tokens"], model.answers() * kind.service.tokens(), "nothing is counted twice");
 }
 
-/// A subscription says until when it is used up.
-#[test]
-fn a_subscription_is_waited_for_until_it_says() {
-    let headers = [
-        ("anthropic-ratelimit-unified-status", "rejected".to_owned()),
-        ("anthropic-ratelimit-unified-reset", "1994771000".to_owned()),
-        ("anthropic-ratelimit-unified-representative-claim", "five_hour".to_owned()),
-    ];
-    let error = json!({"type": "error", "error": {"type": "rate_limit_error", "message": "No."}});
-    let model = Model::new([Turn::Fail(429, headers.to_vec(), error)]);
-    let project = CLAUDE.project(&model, &flow("    x-skein: {quota: wait}\n"));
-    let config = project.read("skein.toml").replace("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN");
-    project.folder.write("skein.toml", config);
-    let result = project.json("run flow.yaml --no-wait", 6);
-    let events = project.events(result["run_id"].as_str().unwrap());
-    let held = events.iter().find_map(|event| event["event"].get("step_held")).expect("it is held");
-    assert_eq!(held["until"], 1_994_771_000_000_i64);
+alone! {
+    /// A subscription says until when it is used up.
+    fn a_subscription_is_waited_for_until_it_says() {
+        let headers = [
+            ("anthropic-ratelimit-unified-status", "rejected".to_owned()),
+            ("anthropic-ratelimit-unified-reset", "1994771000".to_owned()),
+            ("anthropic-ratelimit-unified-representative-claim", "five_hour".to_owned()),
+        ];
+        let error = json!({"type": "error", "error": {"type": "rate_limit_error", "message": "No."}});
+        let model = Model::new([Turn::Fail(429, headers.to_vec(), error)]);
+        let project = CLAUDE.project(&model, &flow("    x-skein: {quota: wait}\n"));
+        let config = project.read("skein.toml").replace("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN");
+        project.folder.write("skein.toml", config);
+        let result = project.json("run flow.yaml --no-wait", 6);
+        let events = project.events(result["run_id"].as_str().unwrap());
+        let held = events.iter().find_map(|event| event["event"].get("step_held")).expect("it is held");
+        assert_eq!(held["until"], 1_994_771_000_000_i64);
+    }
 }
 
-/// Claude Code knows what it costs, and is told what it may.
-#[test]
-fn money_stops_it_too() {
-    let model = spending();
-    let project = CLAUDE.project(&model, &flow("    x-skein: {budget: {usd: 0.02, mode: stop}}\n"));
-    let result = project.json("run flow.yaml", 4);
-    assert_eq!(result["steps"][0]["error"]["code"], "budget", "{result}");
-    assert!(result["cost"]["usd"].as_f64().unwrap() >= 0.02 && model.answers() < 20, "{result}");
+alone! {
+    /// Claude Code knows what it costs, and is told what it may.
+    fn money_stops_it_too() {
+        let model = spending();
+        let project = CLAUDE.project(&model, &flow("    x-skein: {budget: {usd: 0.02, mode: stop}}\n"));
+        let result = project.json("run flow.yaml", 4);
+        assert_eq!(result["steps"][0]["error"]["code"], "budget", "{result}");
+        assert!(result["cost"]["usd"].as_f64().unwrap() >= 0.02 && model.answers() < 20, "{result}");
+    }
 }
 
 fn a_limit_without_waiting_fails(kind: Kind) {

@@ -8,6 +8,8 @@ use super::model::Call;
 const INPUT: u64 = 1_000;
 const CACHED: u64 = 400;
 const OUTPUT: u64 = 50;
+/// As long as a model asks for when it wants a command to take its time, in milliseconds.
+const LONG: u64 = 600_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
@@ -82,14 +84,14 @@ impl Service {
                 ("Write".into(), json!({"file_path": path, "content": content}), false)
             }
             (Service::Messages, Call::Run(command)) => {
-                ("Bash".into(), json!({"command": command, "description": "run"}), false)
+                ("Bash".into(), json!({"command": command, "description": "run", "timeout": LONG}), false)
             }
             (Service::Messages, Call::Answer(value)) => ("StructuredOutput".into(), value, false),
             (Service::Chat, Call::Write(path, content)) => {
                 ("write".into(), json!({"filePath": path, "content": content}), false)
             }
             (Service::Chat, Call::Run(command)) => {
-                ("bash".into(), json!({"command": command, "description": "run"}), false)
+                ("bash".into(), json!({"command": command, "description": "run", "timeout": LONG}), false)
             }
             (Service::Responses, Call::Write(path, content)) => {
                 let patch = patch(&path, &content);
