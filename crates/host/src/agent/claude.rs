@@ -228,7 +228,7 @@ impl Events {
                 None => Kind::NoEnd,
             },
         };
-        Failure::new(kind, message)
+        Failure::said(kind, message)
     }
 }
 

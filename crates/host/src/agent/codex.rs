@@ -13,12 +13,11 @@ use skein_core::limits;
 
 use super::{
     Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
-    class::{Kind, wait_in},
+    class::Kind,
     event::{number, text},
     flags,
     home::personal,
 };
-use crate::clock::Clock;
 
 #[derive(Debug)]
 pub struct Codex;
@@ -27,6 +26,8 @@ pub struct Codex;
 const SESSIONS: &str = "sessions";
 /// As many folders and files as are looked at to find it.
 const LOOKED_AT: usize = 5_000;
+/// How often in a row it may try again by itself. It would wait longer from each to the next.
+const RECONNECTS: u32 = 2;
 /// A line of it is no longer than an event.
 const LINE: u64 = limits::AGENT_EVENT_BYTES as u64;
 
@@ -175,6 +176,8 @@ struct Events {
     said: String,
     /// How the turn ended: None, it did not.
     ended: Option<Result<(), String>>,
+    /// How often it has tried again in a row.
+    reconnects: u32,
 }
 
 impl Events {
@@ -215,6 +218,20 @@ impl Events {
             }
         }
         last
+    }
+
+    /// An error after which it tries again by itself. It waits as long as its service says, be it for hours.
+    fn error(&mut self, message: &str) -> Vec<Heard> {
+        let Some(rest) = message.strip_prefix("Reconnecting") else {
+            return vec![Heard::Note(message.to_owned())];
+        };
+        self.reconnects += 1;
+        let why = rest.split_once('(').map_or(message, |(_, why)| why.trim_end_matches(')'));
+        let failure = Failure::of_words(why);
+        match self.reconnects > RECONNECTS || !failure.is_of(Kind::Service) {
+            true => vec![Heard::Hopeless(failure)],
+            false => vec![Heard::Note(message.to_owned())],
+        }
     }
 
     fn item(&mut self, event: &Value) -> Vec<Heard> {
@@ -287,7 +304,10 @@ impl Reader for Events {
                 self.session = text(event, "/thread_id").to_owned();
                 vec![Heard::Session(self.session.clone())]
             }
-            "item.started" | "item.completed" => self.item(event),
+            "item.started" | "item.completed" => {
+                self.reconnects = 0;
+                self.item(event)
+            }
             "turn.completed" => {
                 self.ended = Some(Ok(()));
                 vec![Heard::Used(Used::Session(spent(&event["usage"])))]
@@ -296,7 +316,7 @@ impl Reader for Events {
                 self.ended = Some(Err(text(event, "/error/message").to_owned()));
                 self.used().into_iter().collect()
             }
-            "error" => vec![Heard::Note(text(event, "/message").to_owned())],
+            "error" => self.error(text(event, "/message")),
             _ => Vec::new(),
         }
     }
@@ -307,13 +327,7 @@ impl Reader for Events {
                 let value = serde_json::from_str(self.said.trim()).ok().filter(Value::is_object);
                 Ok(Done { text: self.said.clone(), value })
             }
-            Some(Err(message)) => {
-                let wait = wait_in(message).and_then(|wait| i64::try_from(wait).ok());
-                let until =
-                    wait.map(|wait| skein_core::time::Time(Clock::new().now().0.saturating_add(wait)));
-                let kind = Kind::of_words(message);
-                Err(Failure::new(kind, message.clone()).until(until.filter(|_| kind == Kind::Limit)))
-            }
+            Some(Err(message)) => Err(Failure::of_words(message)),
             None => {
                 let message = super::last_line(errors).unwrap_or("it ended without saying what became of it");
                 Err(match status {

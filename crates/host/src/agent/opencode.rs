@@ -10,7 +10,7 @@ use skein_core::time::Millis;
 
 use super::{
     Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
-    class::{Kind, wait_in},
+    class::Kind,
     event::{micro_usd, number, text},
     flags,
     home::personal,
@@ -178,13 +178,10 @@ impl Events {
     /// An error of its service, which it would try again after.
     fn failed(&mut self, message: &str) -> Vec<Heard> {
         self.errors += 1;
-        let kind = Kind::of_words(message);
-        let failure = match kind {
-            Kind::Limit => limited(message, wait_in(message).map(Millis)),
-            _ => Failure::new(kind, message),
-        };
+        let failure = Failure::of_words(message);
         // It gives up by itself after others.
-        match self.errors > ERRORS || matches!(kind, Kind::Limit | Kind::Billing) {
+        let waits = failure.is_of(Kind::Limit) || failure.is_of(Kind::Billing);
+        match self.errors > ERRORS || waits {
             true => vec![Heard::Hopeless(failure)],
             false => vec![Heard::Note(message.to_owned())],
         }
@@ -220,14 +217,10 @@ fn failure(error: &Value) -> Failure {
         (_, Some(status)) => Kind::of_status(status),
         _ => Kind::of_words(&message),
     };
-    match kind {
-        Kind::Limit => limited(&message, wait(data, &message)),
-        kind => Failure::new(kind, message),
+    match wait(data).filter(|_| kind == Kind::Limit) {
+        Some(wait) => Failure::new(kind, message).until(Some(Clock::new().now().after(wait))),
+        None => Failure::said(kind, message),
     }
-}
-
-fn limited(message: &str, wait: Option<Millis>) -> Failure {
-    Failure::new(Kind::Limit, message).until(wait.map(|wait| Clock::new().now().after(wait)))
 }
 
 /// The value of a field in a line of its log. One with spaces in it stands in quotes.
@@ -239,12 +232,12 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     }
 }
 
-/// How long it is to wait, as the answer says.
-fn wait(data: &Value, message: &str) -> Option<Millis> {
+/// How long it is to wait, as the head of the answer says.
+fn wait(data: &Value) -> Option<Millis> {
     let header = |name: &str| data["responseHeaders"][name].as_str()?.trim().parse::<u64>().ok();
     let told = header("retry-after-ms")
         .or_else(|| header("retry-after").map(|seconds| seconds.saturating_mul(1_000)));
-    told.or_else(|| wait_in(message)).map(Millis)
+    told.map(Millis)
 }
 
 impl Reader for Events {

@@ -85,7 +85,7 @@ pub fn hire(
     let program = job.about.programs.get(word).unwrap_or(&usual);
     let given = given(adapter, program);
     let account = Account::of(word, &given);
-    if let Some(until) = account.limited(&shared.state, Clock::new().now()).filter(|_| job.waits) {
+    if let Some(until) = account.turn(&shared.state, Clock::new().now()).filter(|_| job.waits) {
         let message = "its account has reached its limit".to_owned();
         return Err(AttemptEnd::Blocked { reason: HoldReason::Quota, until: Some(until), message });
     }
@@ -394,13 +394,13 @@ impl Hired {
         }
     }
 
-    /// Everyone with the same account is told until when it is limited.
+    /// Everyone with the same account is told until when it is limited. One that does not wait for that may still be tried
+    /// again when it ends soon.
     fn limited(&self, until: Option<Time>, job: &Job) -> Option<Time> {
-        let until =
-            until.or_else(|| job.waits.then(|| Clock::new().now().after(Millis(limits::ACCOUNT_WAIT))))?;
-        // Who is not told finds out for itself.
-        let _ = self.account.limit(&self.state, until);
-        Some(until)
+        let now = Clock::new().now();
+        let until = until.or_else(|| job.waits.then(|| now.after(Millis(limits::ACCOUNT_WAIT))))?;
+        let turn = self.account.limit(&self.state, until, now);
+        (job.waits || until.since(now) <= Millis(limits::ACCOUNT_SOON)).then_some(turn)
     }
 }
 

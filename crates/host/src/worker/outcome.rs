@@ -193,7 +193,9 @@ impl How {
             How::TimedOut(Which::Total(_)) => "allow it more time, or give it less to do",
             How::TimedOut(Which::Silence(_)) => "it may hang; its log shows what it did last",
             How::TimedOut(Which::Start(_)) => "it may wait for input, a login or the network",
-            How::TimedOut(Which::Command(_)) => "its log names the command; allow commands more time, or name a shorter one",
+            How::TimedOut(Which::Command(_)) => {
+                "its log names the command; allow commands more time, or name a shorter one"
+            }
         })
     }
 }

@@ -79,6 +79,24 @@ fn errors_are_told_apart_by_their_words() {
     assert_eq!(failed("Connection failed; retry in 2s").until, None, "only a limit says when it ends");
 }
 
+/// It would wait for as long as its service says.
+#[test]
+fn what_it_would_try_for_ever_is_stopped() {
+    let again =
+        |n: u32, why: &str| json!({"type": "error", "message": format!("Reconnecting... {n}/5 ({why})")});
+    let cut = "stream disconnected before completion: stream closed before response.completed";
+    let item = json!({"type": "item.completed", "item": {"type": "agent_message", "text": "Well."}});
+    let (_, told) = heard(&[again(1, cut), again(2, cut), item, again(1, cut), again(2, cut)]);
+    assert!(!told.iter().any(|heard| matches!(heard, Heard::Hopeless(_))), "{told:?}");
+    let (_, told) = heard(&[again(1, cut), again(2, cut), again(3, cut)]);
+    let Some(Heard::Hopeless(failure)) = told.last() else { panic!("{told:?}") };
+    assert_eq!((failure.class, failure.message.as_str()), (ErrorClass::Transient, cut));
+    let (_, told) = heard(&[again(1, "exceeded retry limit, last status: 429 Too Many Requests")]);
+    assert!(matches!(&told[..], [Heard::Hopeless(failure)] if failure.class == ErrorClass::RateLimit));
+    let (_, told) = heard(&[again(1, "unexpected status 401 Unauthorized: Incorrect API key provided")]);
+    assert!(matches!(&told[..], [Heard::Hopeless(failure)] if failure.class == ErrorClass::Fatal));
+}
+
 #[test]
 fn without_the_end_of_a_turn_nothing_is_done() {
     let (reader, _) =

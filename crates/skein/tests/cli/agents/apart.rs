@@ -8,7 +8,10 @@ use super::{
     kind::{CLAUDE, Kind, OPENCODE},
     model::{Model, say},
 };
-use crate::{kept::Project, session::{run, wrapped}};
+use crate::{
+    kept::Project,
+    session::{run, wrapped},
+};
 
 const FLOW: &str = "name: apart\nversion: \"1\"\ntimeout: 10m\nsteps:\n  look:\n    worker: AGENT\n    \
     instructions: Look around.\n    capabilities: [READ, EDIT, RUN_COMMANDS]\n";

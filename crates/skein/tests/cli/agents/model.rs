@@ -27,6 +27,8 @@ pub enum Turn {
     Say(String, Vec<Call>),
     /// Answers with an error.
     Fail(u16, Vec<(&'static str, String)>, Value),
+    /// Has nothing more for so many seconds, and says so in words.
+    Limit(u64),
     /// Never answers.
     Hold,
     /// Begins to answer, and then nothing more comes.
@@ -143,6 +145,7 @@ impl Inner {
             Turn::Fail(status, headers, error) => {
                 respond(&mut stream, status, &headers, &error.to_string())?;
             }
+            Turn::Limit(seconds) => stream.write_all(&service.limited(seconds))?,
             // Until the other side goes away.
             Turn::Hold => drop(reader.read(&mut [0])?),
             Turn::Stall => {

@@ -64,6 +64,23 @@ impl Service {
         response(200, "text/event-stream", &[], &events)
     }
 
+    /// That the account has reached its limit, where an agent reads for how long.
+    pub fn limited(self, seconds: u64) -> Vec<u8> {
+        let message = format!("Rate limit reached. Please try again in {seconds}s.");
+        let error = json!({"type": "rate_limit_error", "code": "rate_limit_exceeded", "message": message});
+        if self == Service::Responses {
+            let failed = json!({"id": "r", "object": "response", "status": "failed", "error": error});
+            return response(
+                200,
+                "text/event-stream",
+                &[],
+                &event("response.failed", json!({"response": failed})),
+            );
+        }
+        let body = json!({"type": "error", "error": error});
+        response(429, "application/json", &[], &body.to_string())
+    }
+
     /// The first half of an answer, up to the end of an event.
     pub fn beginning(self, asked: &Value) -> Vec<u8> {
         let mut whole = self.answer(asked, "", "I think that", &[]);
