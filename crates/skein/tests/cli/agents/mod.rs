@@ -8,6 +8,7 @@ mod speak;
 mod apart;
 mod checks;
 mod ends;
+mod flows;
 mod hangs;
 mod limits;
 mod resumed;

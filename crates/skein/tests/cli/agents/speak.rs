@@ -52,6 +52,15 @@ impl Service {
         asked["tools"].as_array().is_some_and(|tools| !tools.is_empty())
     }
 
+    /// Whether a tool was called in this conversation.
+    pub fn has_called(self, body: &str) -> bool {
+        body.contains(match self {
+            Service::Messages => "tool_result",
+            Service::Responses => "function_call_output",
+            Service::Chat => "tool_call_id",
+        })
+    }
+
     /// A whole answer, as it goes over the wire.
     pub fn answer(self, asked: &Value, body: &str, text: &str, calls: &[Call]) -> Vec<u8> {
         let text = &text.replace(CHECK_ID, &check_id(body));
@@ -93,6 +102,7 @@ impl Service {
     fn tool(self, asked: &Value, body: &str, call: &Call) -> Tool {
         let call = match call {
             Call::Output(text) => Call::Write(output(body), text.clone()),
+            Call::Leave(name, text) => Call::Write(format!("{}/{name}", place(body, name)), text.clone()),
             Call::Decide(text) => Call::Write(decision(body), text.replace(CHECK_ID, &check_id(body))),
             other => other.clone(),
         };
@@ -146,6 +156,13 @@ fn check_id(body: &str) -> String {
 fn output(body: &str) -> String {
     let after = body.rsplit("JSON object to the file ").next().expect("the prompt names a file");
     after.split(", which SKEIN_OUTPUT").next().unwrap_or_default().to_owned()
+}
+
+/// The folder in which a file must be in the end.
+fn place(body: &str, name: &str) -> String {
+    let said = format!("`{name}` must be in ");
+    let after = body.rsplit(said.as_str()).next().expect("the prompt names a folder");
+    after.split(": it is handed on").next().unwrap_or_default().to_owned()
 }
 
 /// Where it says that the decision goes.
