@@ -15,7 +15,7 @@ use super::{
     Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
     class::Kind,
     event::{number, text},
-    flags,
+    flags::Run,
     home::personal,
 };
 
@@ -44,6 +44,10 @@ impl Adapter for Codex {
         &["OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"]
     }
 
+    fn sign_in(&self) -> &'static str {
+        "`codex login`, or set OPENAI_API_KEY"
+    }
+
     fn login(&self) -> Login {
         Login {
             from: personal("CODEX_HOME", ".codex").map(|folder| folder.join("auth.json")),
@@ -57,7 +61,7 @@ impl Adapter for Codex {
     }
 
     fn answers(&self, may: &May, schema: Option<&Value>) -> bool {
-        schema.and_then(strict).is_some() || flags::is_read_only(may)
+        schema.and_then(strict).is_some() || is_read_only(may)
     }
 
     /// What is installed is a script that starts the program, which would be in the way of every signal.
@@ -88,7 +92,7 @@ impl Adapter for Codex {
         if let Some(model) = request.model {
             call.args(["-m", model]);
         }
-        call.args(flags::codex(request.may));
+        call.args(flags(request.may));
         if let Some(schema) = request.schema.and_then(strict) {
             let file = request.files.join("schema.json");
             call.arg("--output-schema").arg(&file);
@@ -112,6 +116,32 @@ impl Adapter for Codex {
     fn total(&self, home: &Home, session: &str) -> Option<Spent> {
         Events::of(home, session).spent()
     }
+}
+
+/// Whether it can write nothing at all, not even what it was told to.
+fn is_read_only(may: &May) -> bool {
+    !may.edit && may.run == Run::Nothing
+}
+
+/// `-s`, and what goes with it.
+fn flags(may: &May) -> Vec<String> {
+    let mut words = vec!["-s".to_owned()];
+    if !may.sandbox {
+        // Mounts are not allowed where rules keep what is written. The rules hold all the same.
+        words.push("danger-full-access".to_owned());
+        return words;
+    }
+    if is_read_only(may) {
+        words.push("read-only".to_owned());
+        return words;
+    }
+    words.push("workspace-write".to_owned());
+    words.extend(["--add-dir".to_owned(), may.back.display().to_string()]);
+    let network = may.network && may.run != Run::Nothing;
+    words.extend(["-c".to_owned(), format!("sandbox_workspace_write.network_access={network}")]);
+    // It would make a folder there, where nothing can be written.
+    words.extend(["-c".to_owned(), "sandbox_workspace_write.exclude_slash_tmp=true".to_owned()]);
+    words
 }
 
 /// The program that a script of this package starts.

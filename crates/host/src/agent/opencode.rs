@@ -5,14 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use skein_core::time::Millis;
 
 use super::{
     Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
     class::Kind,
     event::{micro_usd, number, text},
-    flags,
+    flags::{Run, line},
     home::personal,
 };
 use crate::clock::Clock;
@@ -48,6 +48,10 @@ impl Adapter for OpenCode {
 
     fn credentials(&self) -> &'static [&'static str] {
         &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY", "OPENCODE_API_KEY"]
+    }
+
+    fn sign_in(&self) -> &'static str {
+        "`opencode auth login`, or set the key of a provider"
     }
 
     fn login(&self) -> Login {
@@ -93,7 +97,7 @@ impl Adapter for OpenCode {
         let mut config = json!({
             "autoupdate": false,
             "share": "disabled",
-            "permission": flags::opencode(request.may),
+            "permission": permission(request.may),
         });
         if let Some(most) = request.command_time {
             call.set("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
@@ -121,6 +125,46 @@ impl Adapter for OpenCode {
     fn reader(&self, _home: &Home) -> Box<dyn Reader> {
         Box::new(Events::default())
     }
+}
+
+/// `permission`. Rules of one kind are tried in order, and the last that fits decides.
+fn permission(may: &May) -> Value {
+    let mut all = Map::new();
+    const DENIED: [&str; 10] =
+        ["*", "task", "skill", "webfetch", "websearch", "todowrite", "question", "doom_loop", "lsp", "bash"];
+    DENIED.iter().for_each(|name| drop(all.insert((*name).to_owned(), json!("deny"))));
+    ["read", "glob", "grep", "list"]
+        .iter()
+        .for_each(|name| drop(all.insert((*name).to_owned(), json!("allow"))));
+    let back = format!("{}/*", may.back.display());
+    all.insert("external_directory".to_owned(), json!({"*": "deny", (back): "allow"}));
+    let mut edit = Map::new();
+    edit.insert("*".to_owned(), json!(if may.edit { "allow" } else { "deny" }));
+    if !may.edit {
+        edit.insert(format!("*{}/*", end(&may.back)), json!("allow"));
+        for name in may.files.iter().flat_map(|name| [name.clone(), format!("*/{name}")]) {
+            edit.insert(name, json!("allow"));
+        }
+    }
+    all.insert("edit".to_owned(), Value::Object(edit));
+    match &may.run {
+        Run::Nothing => {}
+        Run::These(commands) => {
+            let mut bash = Map::new();
+            bash.insert("*".to_owned(), json!("deny"));
+            commands.iter().for_each(|words| drop(bash.insert(line(words), json!("allow"))));
+            all.insert("bash".to_owned(), Value::Object(bash));
+        }
+        Run::Anything => drop(all.insert("bash".to_owned(), json!("allow"))),
+    }
+    Value::Object(all)
+}
+
+/// The end of a path. It is matched against a path from the repository, which begins nobody knows how.
+fn end(path: &Path) -> String {
+    let parts: Vec<_> =
+        path.components().rev().take(5).map(|part| part.as_os_str().to_string_lossy()).collect();
+    parts.into_iter().rev().collect::<Vec<_>>().join("/")
 }
 
 /// A shell that ends what it runs. Its own limit is only one that its model may raise.

@@ -16,7 +16,7 @@ use std::{
 };
 
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, Cost, Mode, code},
+    engine::{AttemptEnd, Cost, code},
     ir::{ErrorClass, HoldReason, Worker},
     limits,
     time::{Millis, Time},
@@ -27,6 +27,7 @@ use super::{
     about::{Agent, Program},
     attempt::never,
     back::cut,
+    before::Before,
     confine,
     job::Job,
     prompt::{self, Around},
@@ -34,7 +35,7 @@ use super::{
 use crate::{
     agent::{
         self, Adapter, Done, Ear, Failure, Halt, Home, Left, Listening, Login, May, Meter, Note, Request,
-        Session, Spent, account::Account,
+        Session, account::Account,
     },
     chance,
     clock::Clock,
@@ -58,7 +59,7 @@ pub struct Hired {
 
 /// What the host lends to agents, which nobody may read in what they print.
 pub fn lent() -> Vec<Secret> {
-    let names = agent::ALL.into_iter().flat_map(|adapter| adapter.credentials());
+    let names = agent::ALL.iter().flat_map(|adapter| adapter.credentials());
     let names = names.filter(|name| !name.ends_with("_URL"));
     names.filter_map(|name| Secret::new(&std::env::var(name).ok()?).ok()).collect()
 }
@@ -279,46 +280,6 @@ fn listen(shared: &Shared, task: &mut Task, ear: &Ear) {
         true => ear.output(redactor.fresh()),
         false => ear.errors(redactor.fresh()),
     }));
-}
-
-/// What an attempt takes over from the one before it.
-#[derive(Debug, Default)]
-struct Before {
-    /// The session that it goes on with.
-    session: Option<String>,
-    /// What was spent and never told to the run.
-    carried: Cost,
-    /// What the session had spent in all.
-    total: Spent,
-}
-
-impl Before {
-    fn of(job: &Job, run: &RunDir, adapter: &dyn Adapter, home: &Home) -> Before {
-        let interrupted = matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore);
-        let Some(note) = (1..job.attempt.attempt).rev().find_map(|attempt| {
-            let folder = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
-            Note::read(folder.root())
-        }) else {
-            return Before::default();
-        };
-        let mut carried = if interrupted { note.cost } else { Cost::default() };
-        let mut total = note.total;
-        let session = note.session.filter(|_| note.worker == adapter.word());
-        if interrupted && let Some(now) = session.as_ref().and_then(|session| adapter.total(home, session)) {
-            // It may have spent more than it lived to tell.
-            carried.add(Cost { tokens: now.since(total).tokens(), micro_usd: None });
-            total = now;
-        }
-        let goes_on = match job.mode {
-            Mode::Resume => true,
-            Mode::Again => note.goes_on,
-            Mode::Fresh | Mode::Rerun | Mode::Restore => false,
-        };
-        match session.filter(|_| goes_on) {
-            Some(session) => Before { session: Some(session), carried, total },
-            None => Before { carried, ..Before::default() },
-        }
-    }
 }
 
 /// A name for a session that nobody else has.

@@ -30,7 +30,7 @@ impl Due {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = due;
     }
 
-    fn get(&self) -> Option<(Instant, Millis)> {
+    pub fn get(&self) -> Option<(Instant, Millis)> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

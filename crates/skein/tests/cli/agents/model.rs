@@ -156,16 +156,20 @@ impl Inner {
             }
             Turn::Limit(seconds) => stream.write_all(&service.limited(seconds))?,
             Turn::Each(..) => unreachable!("it became something to say"),
-            // Until the other side goes away.
-            Turn::Hold => drop(reader.read(&mut [0])?),
+            Turn::Hold => gone(&mut reader)?,
             Turn::Stall => {
                 stream.write_all(&service.beginning(&asked))?;
-                reader.read(&mut [0])?;
+                gone(&mut reader)?;
             }
             Turn::Cut => stream.write_all(&service.beginning(&asked))?,
         }
         Ok(())
     }
+}
+
+/// Until the other side goes away.
+fn gone(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
+    reader.read(&mut [0]).map(drop)
 }
 
 /// The path and the body of a request. None: it asks for nothing.
