@@ -89,6 +89,10 @@ pub const AGENT_START: u64 = 3 * MINUTE;
 pub const AGENT_IDLE: u64 = 15 * MINUTE;
 /// How long a limit of an account is waited for that does not say when it ends.
 pub const ACCOUNT_WAIT: u64 = 5 * MINUTE;
+/// How far apart those go on that waited for the same account.
+pub const ACCOUNT_APART: u64 = 1_000;
+/// A limit that ends so soon is tried again also by a step that does not wait for limits.
+pub const ACCOUNT_SOON: u64 = MINUTE;
 /// One event that it prints. What a tool printed may stand in one, and agents cut that themselves.
 pub const AGENT_EVENT_BYTES: usize = 8 * MIB;
 

@@ -11,7 +11,7 @@ use crate::{
     agent::{self, Adapter, Home},
     wall::{Behind, Wall},
     workspace::{
-        AttemptDir, PROTECTED, Root, RunDir,
+        AttemptDir, Root, RunDir, control_files,
         root::{PathError, Thing},
     },
 };
@@ -113,7 +113,8 @@ fn real(path: PathBuf) -> Option<PathBuf> {
 /// What of the workspace is protected and is there.
 fn protected<'a>(job: &'a Job, folder: &'a Root) -> impl Iterator<Item = PathBuf> + 'a {
     let named = job.isolation.protect.iter().map(String::as_str);
-    let control = PROTECTED.into_iter().filter(|_| job.isolation.protect.is_empty());
+    let control: Vec<&'a str> = control_files();
+    let control = control.into_iter().filter(|_| job.isolation.protect.is_empty());
     named.chain(control).filter(|name| is_own(name, folder)).map(|name| folder.path().join(name))
 }
 

@@ -6,6 +6,7 @@
 mod about;
 mod attempt;
 mod back;
+mod before;
 mod command;
 mod confine;
 mod environment;

@@ -2,32 +2,18 @@
 
 use std::path::Path;
 
-const CONTROL: [(&str, &str); 5] = [
-    (".git", "Git"),
-    (".skein", "Skein"),
-    (".claude", "Claude Code"),
-    (".codex", "Codex"),
-    (".opencode", "OpenCode"),
-];
+use skein_core::agents;
 
 /// Where in a workspace they are that a worker does not change, unless it is told to protect other files.
-pub(crate) const PROTECTED: [&str; 9] = [
-    ".git/config",
-    ".git/hooks",
-    ".claude",
-    ".codex",
-    ".opencode",
-    ".gemini",
-    ".mcp.json",
-    "opencode.json",
-    "opencode.jsonc",
-];
+pub(crate) fn control_files() -> Vec<&'static str> {
+    let agents =
+        agents::KNOWN.iter().flat_map(|agent| [agent.folder].into_iter().chain(agent.files.iter().copied()));
+    [".git/config", ".git/hooks", ".gemini"].into_iter().chain(agents).collect()
+}
 
 /// Whose own file a path is or is in.
 pub(super) fn owner(path: &Path) -> Option<&'static str> {
-    let own =
-        |part: &str| CONTROL.iter().find(|(name, _)| part.eq_ignore_ascii_case(name)).map(|(_, of)| *of);
-    path.iter().find_map(|part| part.to_str().and_then(own))
+    path.iter().find_map(|part| part.to_str().and_then(agents::owner))
 }
 
 #[cfg(test)]
