@@ -121,7 +121,11 @@ fn start() -> Input {
 }
 
 fn success(output: &Arc<Value>) -> Report {
-    Report { end: AttemptEnd::Succeeded { output: output.clone() }, cost: Cost::default() }
+    Report {
+        end: AttemptEnd::Succeeded { output: output.clone() },
+        cost: Cost::default(),
+        proofs: Vec::new(),
+    }
 }
 
 fn plan(steps: Vec<Step>) -> Plan {

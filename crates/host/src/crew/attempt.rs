@@ -1,4 +1,6 @@
-//! One attempt from its start to its end: what it needs is laid out, the program runs, what it left is taken up.
+//! The end of an attempt: what its program left is taken up.
+//!
+//! Owns what becomes of an attempt by what is there when its program has ended. How it was laid out is in `layout`.
 
 use std::{
     fs::File,
@@ -9,27 +11,20 @@ use std::{
 
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptEnd, Cost, Report, Role},
+    engine::{AttemptEnd, Cost, Proof, Report, Role},
     ir::{ErrorClass, HoldReason, Worker},
     limits,
 };
 
 use super::{
-    Shared, back,
-    command::{Command, Speaks},
-    confine, environment,
-    git::Git,
-    hire::{self, Hired},
-    job::Job,
-    prompt::{self, Around},
-    tool, verdict,
+    Doing, Shared, back, command::Speaks, company::Stay, confine, evidence::Proving, git::Git, hire::Hired,
+    job::Job, protect::Protected, tool, verdict,
 };
 use crate::{
     agent::Done,
-    chance,
-    worker::{Ended, How, Mark, Task, Work},
+    worker::{Ended, How, Mark},
     workspace::{
-        ArtifactError, ArtifactLimits, AttemptDir, Context, Grants, Root, RunDir, find_step,
+        ArtifactError, ArtifactLimits, AttemptDir, Root, RunDir,
         root::{Identity, PathError},
     },
 };
@@ -39,163 +34,56 @@ const SAID: u64 = 256 * 1024;
 
 /// Everything of an attempt that is needed when its program has ended.
 pub(super) struct Laid {
-    job: Job,
-    run: RunDir,
-    files: AttemptDir,
-    folder: Root,
+    pub job: Job,
+    pub run: RunDir,
+    pub files: AttemptDir,
+    pub folder: Root,
     /// Where the files are that it was to write.
-    own_files: Root,
+    pub own_files: Root,
     /// The folders that are no part of what it gives.
-    without: Vec<Identity>,
-    speaks: Speaks,
+    pub without: Vec<Identity>,
+    pub speaks: Speaks,
     /// The coding agent that does it.
-    hired: Option<Hired>,
-    check: Option<String>,
+    pub hired: Option<Hired>,
+    pub check: Option<String>,
     /// The run's workspace, where changed files are looked for.
-    workspace: Option<Root>,
+    pub workspace: Option<Root>,
     /// What was made in its folder so that it may write it.
-    made: Vec<String>,
-    walled: bool,
+    pub made: Vec<String>,
+    pub walled: bool,
     /// The state folder.
-    state: PathBuf,
-    mark: Mark,
-}
-
-/// Lays out what an attempt needs. Why it cannot begin, where it cannot.
-pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), AttemptEnd> {
-    if let Some(tool) = job.tool() {
-        tool::check_inputs(tool, &job.given.inputs)?;
-    }
-    let about = &job.about;
-    let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
-    let grants = grants.map_err(never)?;
-    let folder = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
-    let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
-    let files = run.attempt(job.attempt).map_err(wrong)?;
-    let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
-    files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
-    let context = tell_context(shared, &run, &grants, &job)?;
-    take_in(&run, &folder, &job)?;
-    // Only the checker of this attempt is told it.
-    let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
-    if check.is_some() {
-        // What an earlier check decided, or the worker wrote in its place, is not this one's.
-        remove_decision(&folder, &job)?;
-    }
-    let place = context.as_ref().map(|context| context.root().path());
-    let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
-        .map_err(|error| blocked(error.to_string()))?;
-    let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
-    let plain = Around {
-        files: &files,
-        folder: folder.path(),
-        own: own_files.path(),
-        check: check.as_deref(),
-        goes_on: false,
-        answers: false,
-    };
-    let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
-    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
-    let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
-    task.arguments = command.arguments;
-    task.environment = environment;
-    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };
-    let (behind, made) = confine::behind(shared, &job, &places).map_err(wrong)?;
-    if behind.is_some() {
-        let scratch = files.scratch().map_err(wrong)?;
-        task.environment.push(("TMPDIR".into(), scratch.path().into()));
-    }
-    task.behind = behind;
-    task.stdin = command.stdin.into();
-    task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
-    let limits = [job.limit, job.tool().and_then(|tool| tool.limit)];
-    task.limit = limits.into_iter().flatten().min();
-    (task.idle, task.start) = (job.idle, job.start);
-    task.filter = shared.filter();
-    task.tell = shared.tell(&job);
-    let hired = hire::hire(shared, &job, &run, plain, &mut task)?;
-    let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
-    let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
-    let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
-    let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
-    let laid = Laid {
-        job,
-        run,
-        files,
-        folder,
-        own_files,
-        without,
-        speaks,
-        hired,
-        check,
-        workspace,
-        made,
-        walled: task.behind.is_some(),
-        state,
-        mark,
-    };
-    Ok((task, laid))
-}
-
-/// Puts the artifacts of others into the workspace.
-fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
-    let Some(snapshot) = &job.snapshot else { return Ok(()) };
-    let story = snapshot.story(run);
-    for take in &job.takes {
-        let at = find_step(&snapshot.plan, &snapshot.state, job.attempt.at.0, &take.from);
-        let source = at.map(|at| story.source(at, &take.artifact)).transpose().map_err(never)?.flatten();
-        let from = source.as_ref().map(|source| (source.attempt, &source.artifact));
-        run.put(from, folder, &take.name).map_err(unkept)?;
-    }
-    Ok(())
-}
-
-/// Brings the context folder up to date with what has been done so far.
-fn tell_context(
-    shared: &Shared,
-    run: &RunDir,
-    grants: &Grants,
-    job: &Job,
-) -> Result<Option<Context>, AttemptEnd> {
-    let (Some(snapshot), Some(directory)) = (&job.snapshot, &job.context) else { return Ok(None) };
-    let workspace = grants.folder(None).map_err(never)?;
-    shared.tell_context(&workspace, directory, &job.run, &snapshot.story(run)).map(Some).map_err(unkept)
-}
-
-/// Space may come back; nothing else that is wrong with files mends itself.
-fn unkept(error: ArtifactError) -> AttemptEnd {
-    match error.is_no_space() {
-        true => failed(ErrorClass::Transient, error.to_string()),
-        false => never(error),
-    }
-}
-
-fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
-    match &job.decision_file {
-        Some(name) => folder.remove(name).map(drop).map_err(never),
-        None => Ok(()),
-    }
+    pub state: PathBuf,
+    pub mark: Mark,
+    /// What it must prove.
+    pub proving: Option<Proving>,
+    /// What it must leave as it is, and who else works there.
+    pub protected: Option<(Protected, Stay)>,
 }
 
 impl Laid {
     /// What became of the attempt, now that its program has ended, and what it spent.
-    pub fn take_up(&self, ended: &Ended) -> Report {
+    pub fn take_up(&self, shared: &Arc<Shared>, key: &Doing, ended: &Ended) -> Report {
+        let (end, proofs) = match confine::unmake(&self.made, &self.folder) {
+            Ok(()) => self.became(shared, key, ended),
+            Err(error) => (wrong(error), Vec::new()),
+        };
+        let end = match &self.protected {
+            Some((protected, stay)) => protected.judge(end, &self.job, &self.files, stay.was_alone()),
+            None => end,
+        };
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
-        let end = match confine::unmake(&self.made, &self.folder) {
-            Ok(()) => self.became(ended),
-            Err(error) => wrong(error),
-        };
-        Report { end, cost: self.hired.as_ref().map_or_else(Cost::default, Hired::cost) }
+        Report { end, cost: self.hired.as_ref().map_or_else(Cost::default, Hired::cost), proofs }
     }
 
-    fn became(&self, ended: &Ended) -> AttemptEnd {
-        match self.job.attempt.role {
+    fn became(&self, shared: &Arc<Shared>, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
+        let end = match self.job.attempt.role {
             Role::Check => self.checked(ended),
-            Role::Main => self.worked(ended),
+            Role::Main => return self.worked(shared, key, ended),
             Role::Summary => self.summed_up(ended),
             Role::Undo => self.given(ended),
-        }
+        };
+        (end, Vec::new())
     }
 
     /// What a worker that ended well says that it gave. An agent says so itself; of others the exit status is all there is.
@@ -209,25 +97,28 @@ impl Laid {
     }
 
     fn failed(&self, ended: &Ended) -> AttemptEnd {
-        let usual = match self.job.worker {
-            Worker::Agent { .. } => ErrorClass::AgentError,
-            _ => ErrorClass::Transient,
-        };
         match self.files.back() {
-            Ok(back) => back::failed(ended, &back, usual, self.walled),
+            Ok(back) => back::failed(ended, &back, usual(&self.job.worker), self.walled),
             Err(error) => wrong(error),
         }
     }
 
-    /// The work itself: what it gave, and the artifacts it declared.
-    fn worked(&self, ended: &Ended) -> AttemptEnd {
+    /// The work itself: what it gave, what is proven of it, and the artifacts it declared.
+    fn worked(&self, shared: &Arc<Shared>, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
         let end = self.given(ended);
-        if !matches!(end, AttemptEnd::Succeeded { .. }) || self.job.gives.is_empty() {
-            return end;
+        if !matches!(end, AttemptEnd::Succeeded { .. }) {
+            return (end, Vec::new());
         }
-        match self.keep() {
-            Ok(()) => end,
-            Err(end) => end,
+        let proofs = match &self.proving {
+            Some(proving) => proving.prove(shared, &self.job, key),
+            None => Some(Vec::new()),
+        };
+        let Some(proofs) = proofs else { return (AttemptEnd::Stopped, Vec::new()) };
+        // What is not proven is not handed on.
+        let keeps = !self.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds);
+        match if keeps { self.keep() } else { Ok(()) } {
+            Ok(()) => (end, proofs),
+            Err(end) => (end, proofs),
         }
     }
 
@@ -316,6 +207,14 @@ impl Laid {
     }
 }
 
+/// What the failure of a worker is, if it says nothing else.
+pub(super) fn usual(worker: &Worker) -> ErrorClass {
+    match worker {
+        Worker::Agent { .. } => ErrorClass::AgentError,
+        _ => ErrorClass::Transient,
+    }
+}
+
 /// The last bytes of a file.
 fn tail(mut file: File, most: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
@@ -323,6 +222,14 @@ fn tail(mut file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Space may come back; nothing else that is wrong with files mends itself.
+pub(super) fn unkept(error: ArtifactError) -> AttemptEnd {
+    match error.is_no_space() {
+        true => failed(ErrorClass::Transient, error.to_string()),
+        false => never(error),
+    }
 }
 
 fn failed(class: ErrorClass, message: String) -> AttemptEnd {
@@ -335,11 +242,11 @@ pub(super) fn never(error: impl ToString) -> AttemptEnd {
 }
 
 /// Our own files are not as they should be.
-fn wrong(error: PathError) -> AttemptEnd {
+pub(super) fn wrong(error: PathError) -> AttemptEnd {
     failed(ErrorClass::Transient, error.to_string())
 }
 
-fn blocked(message: String) -> AttemptEnd {
+pub(super) fn blocked(message: String) -> AttemptEnd {
     AttemptEnd::Blocked { reason: HoldReason::Secret, until: None, message }
 }
 

@@ -1,21 +1,25 @@
 //! The crew: does what runs want in earnest, by starting programs.
 //!
 //! Owns the way from an attempt to a process and back: what it is given, what it may see, what its end means. Refuses
-//! to decide what follows, and to watch processes itself ([`crate::worker`]). Read `attempt` next.
+//! to decide what follows, and to watch processes itself ([`crate::worker`]). Read `layout` and `attempt` next.
 
 mod about;
 mod attempt;
 mod back;
 mod command;
+mod company;
 mod confine;
 mod environment;
+mod evidence;
 mod git;
 mod guard;
 mod hire;
 mod hook;
 mod job;
+mod layout;
 mod overlay;
 mod prompt;
+mod protect;
 mod publish;
 mod tool;
 mod verdict;
@@ -37,7 +41,7 @@ use skein_core::{
 
 pub use about::{About, Agent, Piece, Program, Tool};
 
-use self::{attempt::Laid, job::Job};
+use self::{attempt::Laid, company::Company, job::Job};
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
@@ -82,6 +86,7 @@ struct Shared {
     /// Held by who writes a context folder.
     telling: Mutex<()>,
     contexts: Arc<Contexts>,
+    company: Arc<Company>,
     /// Told when something of `live` is gone.
     left: Condvar,
 }
@@ -92,10 +97,12 @@ type Doing = (RunId, Work);
 /// An attempt or a hook that has begun.
 enum Live {
     /// Its program has not been started; whether it is still to be.
-    Ahead {
-        stopped: bool,
+    Ahead { stopped: bool },
+    Working {
+        handle: Handle,
+        /// How it is to end, if someone asked for that: what is started after it for the same is not to go on either.
+        ending: Option<fn(&Handle)>,
     },
-    Working(Handle),
 }
 
 impl fmt::Debug for Crew {
@@ -123,6 +130,7 @@ impl Crew {
             live: Mutex::default(),
             telling: Mutex::default(),
             contexts: Arc::default(),
+            company: Arc::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared) })
@@ -187,8 +195,8 @@ impl Shared {
         }
         let (shared, ended_key) = (Arc::clone(&self), key.clone());
         let handle = worker::start(task, move |ended: Ended| {
-            let Report { end, cost } = laid.take_up(&ended);
-            shared.finish(&ended_key, end, cost, finish);
+            let report = laid.take_up(&shared, &ended_key, &ended);
+            shared.finish(&ended_key, report, finish);
         });
         self.started(&key, handle);
     }
@@ -196,10 +204,15 @@ impl Shared {
     /// It has a process now. It may have ended or been called off meanwhile.
     fn started(&self, key: &Doing, handle: Handle) {
         if let Some(live) = self.live().get_mut(key) {
-            if let Live::Ahead { stopped: true } = live {
-                handle.stop();
+            let ending = match live {
+                Live::Ahead { stopped: true } => Some(Handle::stop as fn(&Handle)),
+                Live::Ahead { stopped: false } => None,
+                Live::Working { ending, .. } => *ending,
+            };
+            if let Some(end) = ending {
+                end(&handle);
             }
-            *live = Live::Working(handle);
+            *live = Live::Working { handle, ending };
         }
     }
 
@@ -215,12 +228,17 @@ impl Shared {
 
     /// An attempt that came to nothing before it could use anything.
     fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
-        self.finish(key, end, Cost::default(), finish);
+        self.finish(key, Report { end, cost: Cost::default(), proofs: Vec::new() }, finish);
     }
 
-    fn finish(&self, key: &Doing, end: AttemptEnd, cost: Cost, finish: Finish) {
+    fn finish(&self, key: &Doing, report: Report, finish: Finish) {
         self.gone(key);
-        finish.tell(Report { end: self.without_secrets(end), cost });
+        let Report { end, cost, mut proofs } = report;
+        for proof in &mut proofs {
+            proof.what = self.redactor.redact_str(&proof.what);
+            proof.found = self.redactor.redact_str(&proof.found);
+        }
+        finish.tell(Report { end: self.without_secrets(end), cost, proofs });
     }
 
     /// Asks for the end of something that has begun.
@@ -260,14 +278,20 @@ impl Live {
     fn stop(&mut self) {
         match self {
             Live::Ahead { stopped } => *stopped = true,
-            Live::Working(handle) => handle.stop(),
+            Live::Working { handle, ending } => {
+                handle.stop();
+                ending.get_or_insert(Handle::stop);
+            }
         }
     }
 
     fn kill(&mut self) {
         match self {
             Live::Ahead { stopped } => *stopped = true,
-            Live::Working(handle) => handle.kill(),
+            Live::Working { handle, ending } => {
+                handle.kill();
+                *ending = Some(Handle::kill);
+            }
         }
     }
 }
@@ -281,7 +305,7 @@ impl Hands for Crew {
         };
         self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
-        let body = move || match attempt::lay_out(&shared, job) {
+        let body = move || match layout::lay_out(&shared, job) {
             Ok((task, laid)) => shared.work(task, laid, key, finish),
             Err(end) => shared.end(&key, end, finish),
         };

@@ -11,6 +11,7 @@
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
 //!   homes/<step>/<agent>/ what an agent of a step is configured by and remembers
 //!   hooks/<number>/       log: what a hook printed
+//!   before/               what files were like before a step, and what was protected of them
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   context/              for a run whose workflow names no context folder
 //!   pending/              what is not complete
@@ -28,6 +29,7 @@ use super::{Root, root::PathError};
 const RUNS: &str = "runs";
 const ATTEMPTS: &str = "attempts";
 const ARTIFACTS: &str = "artifacts";
+const BEFORE: &str = "before";
 const CONTEXT: &str = "context";
 const FILES: &str = "files";
 const HOMES: &str = "homes";
@@ -149,6 +151,11 @@ impl RunDir {
     pub fn home(&self, at: StepAt, agent: &str) -> Result<Root, PathError> {
         let StepAt(InstanceIx(instance), step) = at;
         self.root.make_folders(Path::new(HOMES).join(format!("{instance}.{step}")).join(agent), true)
+    }
+
+    /// What is remembered of how it was before steps began.
+    pub fn before(&self) -> Result<Root, PathError> {
+        self.root.make_folders_unsynced(BEFORE, true)
     }
 
     /// The context folder of a run whose workflow names none.

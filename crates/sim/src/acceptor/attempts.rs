@@ -150,6 +150,18 @@ impl Acceptor {
         Ok(())
     }
 
+    /// Nothing succeeds without all of its evidence.
+    pub(super) fn proven(&self, id: AttemptId, end: &AttemptEnd, proofs: &[Proof]) -> Verdict {
+        ensure!(id.role == Role::Main || proofs.is_empty(), "only work is proven");
+        if let (Role::Main, AttemptEnd::Succeeded { .. }) = (id.role, end)
+            && let Kind::Work(work) = &self.step(id.at)?.kind
+        {
+            let holds = proofs.iter().filter(|proof| proof.holds).count();
+            ensure!(holds == work.evidence.len() && holds == proofs.len(), "a success that is not proven");
+        }
+        Ok(())
+    }
+
     pub(super) fn attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd, cost: Cost) -> Verdict {
         self.spent.add(cost);
         if matches!(end, AttemptEnd::Checked { .. }) {
