@@ -44,7 +44,7 @@ pub struct XSkein {
     pub gate: Option<bool>,
     pub compensate_failed_step: bool,
     pub evidence: Vec<Evidence>,
-    /// Checked, and for later readers: `agents`, `cache`, `test_commands`, the rest of `workspace`.
+    /// Checked, and for later readers: `agents`, `test_commands`, the rest of `workspace`.
     pub kept: BTreeMap<String, Value>,
 }
 
@@ -148,8 +148,14 @@ impl XSkein {
             self.evidence = read_evidence(given, sink);
         }
         if let Some(given) = fields.optional("cache") {
-            read_cache(given, sink);
-            self.keep("cache", given.node.json());
+            // Nothing would come of it, and whoever writes it must know.
+            let message =
+                "`cache` is not supported yet: no step is spared because an equal one was done before";
+            let diagnostic =
+                Diagnostic::new(Code::UnknownField, given.node.source(), given.node.mark(), message);
+            sink.push(
+                diagnostic.hint("leave it out; `skein fork` begins with the results of an earlier run"),
+            );
         }
     }
 
@@ -358,19 +364,6 @@ fn read_proof(given: Given<'_>, sink: &mut Sink) -> Option<Evidence> {
     }
     let schema = schema.zip(of).map(|(path, of)| Evidence::Schema { path, of });
     command.or(file.map(Evidence::File)).or(changed.map(Evidence::Changed)).or(schema)
-}
-
-fn read_cache(given: Given<'_>, sink: &mut Sink) {
-    let Some(mut fields) = Fields::of(given.node, "`cache`", sink) else { return };
-    for part in fields.required("key", sink).and_then(|key| key.list(sink)).unwrap_or_default() {
-        if part.node.raw().is_some() {
-            part.one_of(&[("inputs", ()), ("instructions", ())], sink);
-        } else if let Some(mut files) = Fields::of(part.node, "a part of a cache's key", sink) {
-            files.required("files", sink).map(|globs| texts(globs, sink));
-            files.finish(sink);
-        }
-    }
-    fields.finish(sink);
 }
 
 /// Refuses a path that leaves the workspace.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, Cost, Error, Given, Mode, Onward, Outcome, Role, StepAt, Stop},
+    engine::{AttemptEnd, AttemptId, Cost, Error, Given, Mode, Onward, Outcome, Proof, Role, StepAt, Stop},
     ir::{Backoff, Budget, BudgetMode, ErrorClass, Kind, Per, Step},
     time::{Millis, Time},
 };

@@ -5,6 +5,7 @@ mod model;
 mod speak;
 
 mod apart;
+mod attacks;
 mod checks;
 mod ends;
 mod limits;
