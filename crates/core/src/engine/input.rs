@@ -126,6 +126,13 @@ pub struct Report {
     pub proofs: Vec<Proof>,
 }
 
+impl Report {
+    /// Of which nothing was to be proven.
+    pub fn new(end: AttemptEnd, cost: Cost) -> Report {
+        Report { end, cost, proofs: Vec::new() }
+    }
+}
+
 /// Whether one piece of a step's evidence is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,6 +1,4 @@
-//! The end of an attempt: what its program left is taken up.
-//!
-//! Owns what becomes of an attempt by what is there when its program has ended. How it was laid out is in `layout`.
+//! One attempt from its start to its end: what it needs is laid out, the program runs, what it left is taken up.
 
 use std::{
     fs::File,
@@ -17,14 +15,24 @@ use skein_core::{
 };
 
 use super::{
-    Doing, Shared, back, command::Speaks, company::Stay, confine, evidence::Proving, git::Git, hire::Hired,
-    job::Job, protect::Protected, tool, verdict,
+    Doing, Shared, back,
+    command::{Command, Speaks},
+    company::Stay,
+    confine, environment,
+    evidence::{Ground, Proving},
+    git::Git,
+    hire::{self, Hired},
+    job::Job,
+    prompt::{self, Around},
+    protect::Protected,
+    tool, verdict,
 };
 use crate::{
     agent::Done,
-    worker::{Ended, How, Mark},
+    chance,
+    worker::{Ended, How, Mark, Task, Work},
     workspace::{
-        ArtifactError, ArtifactLimits, AttemptDir, Root, RunDir,
+        ArtifactError, ArtifactLimits, AttemptDir, Context, Grants, Root, RunDir, find_step,
         root::{Identity, PathError},
     },
 };
@@ -34,30 +42,152 @@ const SAID: u64 = 256 * 1024;
 
 /// Everything of an attempt that is needed when its program has ended.
 pub(super) struct Laid {
-    pub job: Job,
-    pub run: RunDir,
-    pub files: AttemptDir,
-    pub folder: Root,
+    job: Job,
+    run: RunDir,
+    files: AttemptDir,
+    folder: Root,
     /// Where the files are that it was to write.
-    pub own_files: Root,
+    own_files: Root,
     /// The folders that are no part of what it gives.
-    pub without: Vec<Identity>,
-    pub speaks: Speaks,
+    without: Vec<Identity>,
+    speaks: Speaks,
     /// The coding agent that does it.
-    pub hired: Option<Hired>,
-    pub check: Option<String>,
+    hired: Option<Hired>,
+    check: Option<String>,
     /// The run's workspace, where changed files are looked for.
-    pub workspace: Option<Root>,
+    workspace: Option<Root>,
     /// What was made in its folder so that it may write it.
-    pub made: Vec<String>,
-    pub walled: bool,
-    /// The state folder.
-    pub state: PathBuf,
-    pub mark: Mark,
+    made: Vec<String>,
     /// What it must prove.
-    pub proving: Option<Proving>,
+    proving: Option<Proving>,
     /// What it must leave as it is, and who else works there.
-    pub protected: Option<(Protected, Stay)>,
+    protected: Option<(Protected, Stay)>,
+    walled: bool,
+    /// The state folder.
+    state: PathBuf,
+    mark: Mark,
+}
+
+/// Lays out what an attempt needs. Why it cannot begin, where it cannot.
+pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), AttemptEnd> {
+    if let Some(tool) = job.tool() {
+        tool::check_inputs(tool, &job.given.inputs)?;
+    }
+    let about = &job.about;
+    let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
+    let grants = grants.map_err(never)?;
+    let folder = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
+    let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
+    let files = run.attempt(job.attempt).map_err(wrong)?;
+    let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
+    files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
+    let context = tell_context(shared, &run, &grants, &job)?;
+    take_in(&run, &folder, &job)?;
+    // Only the checker of this attempt is told it.
+    let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
+    if check.is_some() {
+        // What an earlier check decided, or the worker wrote in its place, is not this one's.
+        remove_decision(&folder, &job)?;
+    }
+    let place = context.as_ref().map(|context| context.root().path());
+    let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
+        .map_err(|error| blocked(error.to_string()))?;
+    let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
+    let plain = Around {
+        files: &files,
+        folder: folder.path(),
+        own: own_files.path(),
+        check: check.as_deref(),
+        goes_on: false,
+        answers: false,
+    };
+    let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
+    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
+    let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
+    task.arguments = command.arguments;
+    task.environment = environment;
+    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };
+    let (behind, made) = confine::behind(shared, &job, &places).map_err(wrong)?;
+    if behind.is_some() {
+        let scratch = files.scratch().map_err(wrong)?;
+        task.environment.push(("TMPDIR".into(), scratch.path().into()));
+    }
+    task.behind = behind;
+    task.stdin = command.stdin.into();
+    task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
+    let limits = [job.limit, job.tool().and_then(|tool| tool.limit)];
+    task.limit = limits.into_iter().flatten().min();
+    (task.idle, task.start) = (job.idle, job.start);
+    task.filter = shared.filter();
+    task.tell = shared.tell(&job);
+    let ground = Ground::of(&task, &job, &places, &own_files).map_err(wrong)?;
+    let hired = hire::hire(shared, &job, &run, plain, &mut task)?;
+    let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
+    let without: Vec<Identity> = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
+    let proving = Proving::of(&job, &run, ground, &without)?;
+    let protected = Protected::of(shared, &job, &run, &folder, &without)?;
+    let protected = protected.map(|protected| (protected, shared.company.enter(folder.path())));
+    let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
+    let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
+    let laid = Laid {
+        job,
+        run,
+        files,
+        folder,
+        own_files,
+        without,
+        speaks,
+        hired,
+        check,
+        workspace,
+        made,
+        proving,
+        protected,
+        walled: task.behind.is_some(),
+        state,
+        mark,
+    };
+    Ok((task, laid))
+}
+
+/// Puts the artifacts of others into the workspace.
+fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
+    let Some(snapshot) = &job.snapshot else { return Ok(()) };
+    let story = snapshot.story(run);
+    for take in &job.takes {
+        let at = find_step(&snapshot.plan, &snapshot.state, job.attempt.at.0, &take.from);
+        let source = at.map(|at| story.source(at, &take.artifact)).transpose().map_err(never)?.flatten();
+        let from = source.as_ref().map(|source| (source.attempt, &source.artifact));
+        run.put(from, folder, &take.name).map_err(unkept)?;
+    }
+    Ok(())
+}
+
+/// Brings the context folder up to date with what has been done so far.
+fn tell_context(
+    shared: &Shared,
+    run: &RunDir,
+    grants: &Grants,
+    job: &Job,
+) -> Result<Option<Context>, AttemptEnd> {
+    let (Some(snapshot), Some(directory)) = (&job.snapshot, &job.context) else { return Ok(None) };
+    let workspace = grants.folder(None).map_err(never)?;
+    shared.tell_context(&workspace, directory, &job.run, &snapshot.story(run)).map(Some).map_err(unkept)
+}
+
+/// Space may come back; nothing else that is wrong with files mends itself.
+fn unkept(error: ArtifactError) -> AttemptEnd {
+    match error.is_no_space() {
+        true => failed(ErrorClass::Transient, error.to_string()),
+        false => never(error),
+    }
+}
+
+fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
+    match &job.decision_file {
+        Some(name) => folder.remove(name).map(drop).map_err(never),
+        None => Ok(()),
+    }
 }
 
 impl Laid {
@@ -73,7 +203,8 @@ impl Laid {
         };
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
-        Report { end, cost: self.hired.as_ref().map_or_else(Cost::default, Hired::cost), proofs }
+        let cost = self.hired.as_ref().map_or_else(Cost::default, Hired::cost);
+        Report { proofs, ..Report::new(end, cost) }
     }
 
     fn became(&self, shared: &Arc<Shared>, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
@@ -224,14 +355,6 @@ fn tail(mut file: File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Space may come back; nothing else that is wrong with files mends itself.
-pub(super) fn unkept(error: ArtifactError) -> AttemptEnd {
-    match error.is_no_space() {
-        true => failed(ErrorClass::Transient, error.to_string()),
-        false => never(error),
-    }
-}
-
 fn failed(class: ErrorClass, message: String) -> AttemptEnd {
     AttemptEnd::Failed { class, code: None, message: back::cut(message), retry_at: None }
 }
@@ -242,11 +365,11 @@ pub(super) fn never(error: impl ToString) -> AttemptEnd {
 }
 
 /// Our own files are not as they should be.
-pub(super) fn wrong(error: PathError) -> AttemptEnd {
+fn wrong(error: PathError) -> AttemptEnd {
     failed(ErrorClass::Transient, error.to_string())
 }
 
-pub(super) fn blocked(message: String) -> AttemptEnd {
+fn blocked(message: String) -> AttemptEnd {
     AttemptEnd::Blocked { reason: HoldReason::Secret, until: None, message }
 }
 

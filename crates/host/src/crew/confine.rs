@@ -45,8 +45,6 @@ pub(super) struct Places<'a> {
     pub folder: &'a Root,
     /// The context folder.
     pub context: Option<&'a Path>,
-    /// What of it is no part of the work.
-    pub without: &'a [Identity],
 }
 
 /// The wall of an attempt, and the names of files that were made in its workspace so that it may write them.
@@ -72,13 +70,13 @@ pub(super) fn behind(
         Reach::Anywhere => {
             wall.writes.push(PathBuf::from("/"));
             if !job.isolation.protect.is_empty() {
-                wall.shows.extend(protect::places(job, places.folder, places.without)?);
+                wall.shows.extend(protected(shared, job, places)?);
             }
         }
         Reach::Workspace => {
             wall.writes.push(places.folder.path().to_owned());
             wall.writes.extend(job.about.writes.iter().filter(|path| path.exists()).cloned());
-            wall.shows.extend(protect::places(job, places.folder, places.without)?);
+            wall.shows.extend(protected(shared, job, places)?);
         }
         Reach::Given if job.writes_apart() => {}
         Reach::Given => {
@@ -115,6 +113,14 @@ pub(super) fn fit(wall: &mut Wall, home: &Home, adapter: &dyn Adapter, program: 
 
 fn real(path: PathBuf) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok()
+}
+
+/// What is protected and is there.
+fn protected(shared: &Shared, job: &Job, places: &Places<'_>) -> Result<Vec<PathBuf>, PathError> {
+    let context = places.context.map(Root::open).transpose()?;
+    let without: Vec<Identity> =
+        context.iter().chain([&shared.state]).map(Root::identity).collect::<Result<_, _>>()?;
+    protect::places(job, places.folder, &without)
 }
 
 /// The wall around a command that proves something: it writes what the step may, and nothing of what the step gives.

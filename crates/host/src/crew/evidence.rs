@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     sync::{Arc, mpsc::channel},
     time::{Duration, Instant},
 };
@@ -18,7 +19,13 @@ use skein_core::{
     time::Millis,
 };
 
-use super::{Doing, Shared, attempt::never, environment::Environment, job::Job};
+use super::{
+    Doing, Shared,
+    attempt::never,
+    confine::{self, Places},
+    environment::Environment,
+    job::Job,
+};
 use crate::{
     wall::Behind,
     worker::{self, Ended, How, Mark, Task},
@@ -30,6 +37,9 @@ use crate::{
 
 /// So many of the files that were changed are named.
 const NAMED: usize = 10;
+
+/// What a command that proves something is not told: it gives nothing back.
+const OF_WORKER: [&str; 3] = ["SKEIN_OUTPUT", "SKEIN_ERROR", "SKEIN_INPUTS"];
 
 /// What is remembered from before a step.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,15 +53,29 @@ struct Before {
 /// Where the proving is done.
 pub(super) struct Ground {
     /// Where the step works, and where its own files are.
-    pub folder: Root,
-    pub own_files: Root,
-    /// What is no part of what it does.
-    pub without: Vec<Identity>,
+    folder: Root,
+    own_files: Root,
     /// What commands are given, and what they run behind.
-    pub environment: Environment,
-    pub behind: Option<Behind>,
-    pub files: AttemptDir,
-    pub mark: Mark,
+    environment: Environment,
+    behind: Option<Behind>,
+    files: AttemptDir,
+    mark: Mark,
+}
+
+impl Ground {
+    /// As the worker of a task works, before the task is fitted to an agent.
+    pub fn of(task: &Task, job: &Job, places: &Places<'_>, own_files: &Root) -> Result<Ground, PathError> {
+        let behind = |behind: &Behind| confine::proving(behind, job, places);
+        let told = |(name, _): &&(OsString, OsString)| !OF_WORKER.iter().any(|own| name == own);
+        Ok(Ground {
+            folder: places.folder.clone(),
+            own_files: own_files.clone(),
+            environment: task.environment.iter().filter(told).cloned().collect(),
+            behind: task.behind.as_ref().map(behind).transpose()?,
+            files: places.files.clone(),
+            mark: task.mark.clone(),
+        })
+    }
 }
 
 /// All that is needed to prove something once the worker has ended.
@@ -59,19 +83,27 @@ pub(super) struct Proving {
     evidence: Vec<Evidence>,
     before: Before,
     ground: Ground,
+    /// The folders that are no part of what it does.
+    without: Vec<Identity>,
     /// When its time is up.
     due: Option<Instant>,
 }
 
 impl Proving {
     /// For an attempt that is about to begin. None: there is nothing to prove.
-    pub fn of(job: &Job, run: &RunDir, ground: Ground) -> Result<Option<Proving>, AttemptEnd> {
+    pub fn of(
+        job: &Job,
+        run: &RunDir,
+        ground: Ground,
+        without: &[Identity],
+    ) -> Result<Option<Proving>, AttemptEnd> {
         if job.evidence.is_empty() {
             return Ok(None);
         }
-        let before = Before::of(job, run, &ground)?;
+        let before = Before::of(job, run, &ground.folder, without)?;
         let due = job.limit.and_then(|limit| Instant::now().checked_add(Duration::from_millis(limit.0)));
-        Ok(Some(Proving { evidence: job.evidence.clone(), before, ground, due }))
+        let (evidence, without) = (job.evidence.clone(), without.to_vec());
+        Ok(Some(Proving { evidence, before, ground, without, due }))
     }
 
     /// Looks at every piece. Commands come first: what they leave is looked at, too. None: it was stopped meanwhile.
@@ -148,7 +180,7 @@ impl Proving {
 
     fn changed(&self, pattern: &str) -> (bool, String) {
         let pattern = Pattern::new(pattern);
-        let now = Survey::of(&self.ground.folder, std::slice::from_ref(&pattern), &self.ground.without);
+        let now = Survey::of(&self.ground.folder, std::slice::from_ref(&pattern), &self.without);
         let now = match now {
             Ok(now) => now,
             Err(error) => return (false, error.to_string()),
@@ -180,7 +212,7 @@ impl Proving {
 
 impl Before {
     /// How it was before the first attempt at the step. Kept, so that every later one is compared with the same.
-    fn of(job: &Job, run: &RunDir, ground: &Ground) -> Result<Before, AttemptEnd> {
+    fn of(job: &Job, run: &RunDir, folder: &Root, without: &[Identity]) -> Result<Before, AttemptEnd> {
         let kept = run.before().map_err(never)?;
         let StepAt(InstanceIx(instance), step) = job.attempt.at;
         let name = format!("{instance}.{step}.{}.evidence.json", job.attempt.visit);
@@ -189,7 +221,7 @@ impl Before {
             return Ok(before);
         }
         let schema = |evidence: &Evidence| match evidence {
-            Evidence::Schema { path, .. } => Some((path.clone(), json(&ground.folder, path))),
+            Evidence::Schema { path, .. } => Some((path.clone(), json(folder, path))),
             _ => None,
         };
         let pattern = |evidence: &Evidence| match evidence {
@@ -199,7 +231,7 @@ impl Before {
         let patterns: Vec<Pattern> = job.evidence.iter().filter_map(pattern).collect();
         let before = Before {
             schemas: job.evidence.iter().filter_map(schema).collect(),
-            files: Survey::of(&ground.folder, &patterns, &ground.without).map_err(never)?,
+            files: Survey::of(folder, &patterns, without).map_err(never)?,
         };
         let bytes = serde_json::to_vec(&before).expect("what was before is JSON");
         kept.replace(&name, &bytes).map_err(never)?;

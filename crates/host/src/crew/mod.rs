@@ -1,7 +1,7 @@
 //! The crew: does what runs want in earnest, by starting programs.
 //!
 //! Owns the way from an attempt to a process and back: what it is given, what it may see, what its end means. Refuses
-//! to decide what follows, and to watch processes itself ([`crate::worker`]). Read `layout` and `attempt` next.
+//! to decide what follows, and to watch processes itself ([`crate::worker`]). Read `attempt` next.
 
 mod about;
 mod attempt;
@@ -16,7 +16,6 @@ mod guard;
 mod hire;
 mod hook;
 mod job;
-mod layout;
 mod overlay;
 mod prompt;
 mod protect;
@@ -228,7 +227,7 @@ impl Shared {
 
     /// An attempt that came to nothing before it could use anything.
     fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
-        self.finish(key, Report { end, cost: Cost::default(), proofs: Vec::new() }, finish);
+        self.finish(key, Report::new(end, Cost::default()), finish);
     }
 
     fn finish(&self, key: &Doing, report: Report, finish: Finish) {
@@ -305,7 +304,7 @@ impl Hands for Crew {
         };
         self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
-        let body = move || match layout::lay_out(&shared, job) {
+        let body = move || match attempt::lay_out(&shared, job) {
             Ok((task, laid)) => shared.work(task, laid, key, finish),
             Err(end) => shared.end(&key, end, finish),
         };

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use skein_core::{
     engine::{AttemptEnd, InstanceIx, Mode, StepAt, code},
     ir::ErrorClass,
@@ -39,14 +40,22 @@ const NAMED: usize = 10;
 const DISPLACED: &str = "displaced";
 
 pub(super) struct Protected {
-    patterns: Vec<Pattern>,
-    /// Whether these are the usual ones.
+    /// Whether these are the usual files.
     usual: bool,
-    before: Survey,
+    before: Before,
     /// Where copies are.
     kept: Root,
     folder: Root,
     without: Vec<Identity>,
+}
+
+/// How it was before an attempt.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Before {
+    /// What was looked for: what a wall is sure to keep is not.
+    patterns: Vec<String>,
+    files: Survey,
 }
 
 /// A file that is not as it was, and whether it is again.
@@ -57,19 +66,19 @@ struct Found {
 }
 
 /// What a step protects, and whether these are the usual files.
-fn named(job: &Job) -> (Vec<Pattern>, bool) {
+fn named(job: &Job) -> (Vec<String>, bool) {
     let own = &job.isolation.protect;
     match own.is_empty() {
-        true => (PROTECTED.iter().map(|text| Pattern::new(text)).collect(), true),
-        false => (own.iter().map(|text| Pattern::new(text)).collect(), false),
+        true => (PROTECTED.map(str::to_owned).into(), true),
+        false => (own.clone(), false),
     }
 }
 
 /// The protected places that are there, which a wall can keep.
 pub(super) fn places(job: &Job, folder: &Root, without: &[Identity]) -> Result<Vec<PathBuf>, PathError> {
-    let (patterns, _) = named(job);
+    let patterns = named(job).0.into_iter().map(|text| Pattern::new(&text));
     let mut places = Vec::new();
-    let (whole, wild): (Vec<Pattern>, Vec<Pattern>) = patterns.into_iter().partition(Pattern::is_whole);
+    let (whole, wild): (Vec<Pattern>, Vec<Pattern>) = patterns.partition(Pattern::is_whole);
     places.extend(whole.iter().map(Pattern::start).filter(|name| is_there(name, folder)));
     let found = Survey::of(folder, &wild, without)?;
     let files = found.files().filter(|(_, seen)| matches!(seen, Seen::File { .. }));
@@ -86,6 +95,13 @@ fn is_there(name: &str, folder: &Root) -> bool {
     folder.look(name).is_ok_and(|thing| matches!(thing, Some(Thing::File | Thing::Folder)))
 }
 
+/// Whether a wall keeps it so that it can be neither changed nor moved away: it is there, and at the top.
+fn is_sure(text: &str, folder: &Root) -> bool {
+    let pattern = Pattern::new(text);
+    let start = pattern.start();
+    pattern.is_whole() && !start.contains('/') && is_there(&start, folder)
+}
+
 impl Protected {
     /// For an attempt that is about to begin. None: it cannot change any of it.
     pub fn of(
@@ -96,41 +112,28 @@ impl Protected {
         without: &[Identity],
     ) -> Result<Option<Protected>, AttemptEnd> {
         let (patterns, usual) = named(job);
-        let kept_by_wall = shared.kept();
+        let walls = shared.kept();
         match Reach::of(job) {
-            Reach::Given if kept_by_wall.is_some() => return Ok(None),
+            Reach::Given if walls.is_some() => return Ok(None),
             // A tool does what it is for, unless someone says what it is not for.
             Reach::Anywhere if usual => return Ok(None),
             Reach::Given | Reach::Workspace | Reach::Anywhere => {}
         }
-        // What is at the top and kept by a wall can be neither changed nor moved away.
-        let sure = |pattern: &Pattern| {
-            let start = pattern.start();
-            kept_by_wall == Some(Kept::All)
-                && pattern.is_whole()
-                && !start.contains('/')
-                && is_there(&start, folder)
-        };
-        let patterns: Vec<Pattern> = patterns.into_iter().filter(|pattern| !sure(pattern)).collect();
         let kept = run.before().map_err(never)?;
         let StepAt(InstanceIx(instance), step) = job.attempt.at;
         let name = format!("{instance}.{step}.{}.protected.json", job.attempt.visit);
+        let (folder, without) = (folder.clone(), without.to_vec());
         let interrupted = matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore);
         let known = kept.read(&name, limits::SURVEY_BYTES).ok().filter(|_| interrupted);
-        let mut protected = Protected {
-            patterns,
-            usual,
-            before: Survey::default(),
-            kept,
-            folder: folder.clone(),
-            without: without.to_vec(),
-        };
         if let Some(before) = known.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
-            // The attempt that was cut off is compared with how it was before that.
-            protected.before = before;
-            return Ok(Some(protected));
+            // An attempt that was cut off is compared with how it was before that.
+            return Ok(Some(Protected { usual, before, kept, folder, without }));
         }
-        protected.before = protected.survey().map_err(never)?;
+        let sure = |text: &String| walls == Some(Kept::All) && is_sure(text, &folder);
+        let patterns = patterns.into_iter().filter(|text| !sure(text)).collect();
+        let before = Before { patterns, files: Survey::default() };
+        let mut protected = Protected { usual, before, kept, folder, without };
+        protected.before.files = protected.survey().map_err(never)?;
         protected.copy().map_err(never)?;
         let bytes = serde_json::to_vec(&protected.before).expect("a survey is JSON");
         protected.kept.replace_unsynced(&name, &bytes).map_err(never)?;
@@ -138,13 +141,14 @@ impl Protected {
     }
 
     fn survey(&self) -> Result<Survey, PathError> {
-        Survey::of(&self.folder, &self.patterns, &self.without)
+        let patterns: Vec<Pattern> = self.before.patterns.iter().map(|text| Pattern::new(text)).collect();
+        Survey::of(&self.folder, &patterns, &self.without)
     }
 
     /// Keeps what the files hold, each text once.
     fn copy(&self) -> Result<(), PathError> {
         let mut left = COPIES_BYTES;
-        for (path, seen) in self.before.files() {
+        for (path, seen) in self.before.files.files() {
             let Seen::File { hash, .. } = seen else { continue };
             if self.kept.look(hash.to_string())?.is_some() {
                 continue;
@@ -166,7 +170,7 @@ impl Protected {
                 return never(format!("it cannot be told whether protected files are as they were: {error}"));
             }
         };
-        let became = self.before.became(&now).into_iter();
+        let became = self.before.files.became(&now).into_iter();
         let found: Vec<Found> = became
             .filter(|(path, became)| !self.is_harmless(path, *became))
             .map(|(path, became)| {
@@ -197,7 +201,7 @@ impl Protected {
     fn put_back(&self, path: &str, files: &AttemptDir) -> Result<(), PathError> {
         self.set_aside(path, files);
         self.folder.remove(path)?;
-        match self.before.get(path) {
+        match self.before.files.get(path) {
             None => self.tidy(Path::new(path)),
             Some(Seen::File { hash, executable }) => {
                 let bytes = self.kept.read(hash.to_string(), COPY_BYTES)?;

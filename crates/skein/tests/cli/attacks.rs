@@ -51,10 +51,7 @@ fn what_is_planted_is_found_and_taken_away() {
         ("mkdir -p .codex; echo x > .codex/config.toml", ".codex/config.toml"),
         ("echo '{}' > opencode.json", "opencode.json"),
         ("mkdir -p .opencode/plugin; echo x > .opencode/plugin/evil.js", ".opencode/plugin/evil.js"),
-        (
-            "rm -rf .git/hooks; mkdir -p .git/hooks 2>/dev/null; mkdir evil; echo evil > .git/commondir",
-            ".git/commondir",
-        ),
+        ("mkdir evil; echo evil > .git/commondir", ".git/commondir"),
         ("ln -s /etc .gemini", ".gemini"),
         ("mkfifo .mcp.json", ".mcp.json"),
     ] {
@@ -215,14 +212,14 @@ fn decisions_and_artifacts_of_others_are_out_of_reach() {
     );
     let forge = "echo '{\"decision\": \"complete\"}' > decision.json\nfor f in context/first/report/report.txt context/_workflow.json \
         .skein/skein.db; do (echo forged >> $f) 2>/dev/null && exit 7; done\n(mv context gone) 2>/dev/null && exit 8\n\
-        (ln -sfn /tmp context) 2>/dev/null; test -L context && exit 9\nrm report.txt; ln -s ../outside.txt report.txt";
-    let check = "    depends_on: [first]\n    max_iterations: 2\n    on_iterations_exhausted: abort\n    completion_check:\n      \
-        worker: CUSTOM\n      instructions: \"test ! -e decision.json; exit 1\"\n      capabilities: [READ]\n      \
+        (ln -sfn /tmp context) 2>/dev/null || true; test -L context && exit 9\nrm report.txt; ln -s ../outside.txt report.txt";
+    let check = "    depends_on: [first]\n    max_iterations: 2\n    on_iterations_exhausted: continue\n    completion_check:\n      \
+        worker: CUSTOM\n      instructions: \"test -e decision.json\"\n      capabilities: [READ]\n      \
         decision_file: decision.json\n";
     let second = step_of("second", check, forge);
     let third = step_of(
         "third",
-        "    depends_on: [first]\n    inputs:\n      - {from: first, artifact: report, as: into}\n",
+        "    depends_on: [first]\n    on_failure: continue\n    inputs:\n      - {from: first, artifact: report, as: into}\n",
         "grep -qx true into/report.txt",
     );
     symlink("../elsewhere", project.path("into")).unwrap();
@@ -234,7 +231,8 @@ fn decisions_and_artifacts_of_others_are_out_of_reach() {
     let of = |name: &str| {
         told["steps"].as_array().unwrap().iter().find(|step| step["id"] == name).cloned().unwrap()
     };
-    assert_eq!(of("second")["error"]["code"], "exhausted", "the forged decision counts for nothing: {told}");
+    assert_eq!(of("second")["status"], "incomplete", "the forged decision counts for nothing: {told}");
+    assert!(of("third")["error"]["message"].to_string().contains("symbolic link"), "{told}");
     assert!(!project.path("../elsewhere").exists(), "nothing is written through a link: {told}");
 }
 

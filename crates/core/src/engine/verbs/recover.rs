@@ -9,7 +9,7 @@ impl Decision<'_> {
         for attempt in lost {
             let stopping = attempt.role != Role::Undo && self.state.step(attempt.at).phase == Phase::Stopping;
             let end = if stopping { AttemptEnd::Stopped } else { AttemptEnd::Interrupted };
-            self.ended(attempt, Report { end, cost: Cost::default(), proofs: Vec::new() });
+            self.ended(attempt, Report::new(end, Cost::default()));
             self.follow();
         }
     }
