@@ -214,7 +214,7 @@ fn decisions_and_artifacts_of_others_are_out_of_reach() {
         .skein/skein.db; do (echo forged >> $f) 2>/dev/null && exit 7; done\n(mv context gone) 2>/dev/null && exit 8\n\
         (ln -sfn /tmp context) 2>/dev/null || true; test -L context && exit 9\nrm report.txt; ln -s ../outside.txt report.txt";
     let check = "    depends_on: [first]\n    max_iterations: 2\n    on_iterations_exhausted: continue\n    completion_check:\n      \
-        worker: CUSTOM\n      instructions: \"test -e decision.json\"\n      capabilities: [READ]\n      \
+        worker: CUSTOM\n      instructions: \"test -s decision.json\"\n      capabilities: [READ]\n      \
         decision_file: decision.json\n";
     let second = step_of("second", check, forge);
     let third = step_of(
