@@ -80,7 +80,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
     let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
-    files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
+    files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
     let context = tell_context(shared, &run, &grants, &job)?;
     take_in(&run, &folder, &job)?;
     // Only the checker of this attempt is told it.
@@ -104,6 +104,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
     let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
+    task.notes = Some(run.notes());
     task.arguments = command.arguments;
     task.environment = environment;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };
@@ -125,7 +126,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
     let without: Vec<Identity> = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
     let proving = Proving::of(&job, &run, ground, &without)?;
-    let protected = Protected::of(shared, &job, &run, &folder, &without)?;
+    let protected = Protected::of(shared, &job, &run, &files, &folder, &without)?;
     let protected = protected.map(|protected| (protected, shared.company.enter(folder.path())));
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
@@ -192,13 +193,13 @@ fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
 
 impl Laid {
     /// What became of the attempt, now that its program has ended, and what it spent.
-    pub fn take_up(&self, shared: &Arc<Shared>, key: &Doing, ended: &Ended) -> Report {
+    pub fn take_up(&self, shared: &Shared, key: &Doing, ended: &Ended) -> Report {
         let (end, proofs) = match confine::unmake(&self.made, &self.folder) {
             Ok(()) => self.became(shared, key, ended),
             Err(error) => (wrong(error), Vec::new()),
         };
         let end = match &self.protected {
-            Some((protected, stay)) => protected.judge(end, &self.job, &self.files, stay.was_alone()),
+            Some((protected, stay)) => protected.judge(end, &self.job, stay.was_alone()),
             None => end,
         };
         // What cannot be removed goes with the run.
@@ -207,7 +208,7 @@ impl Laid {
         Report { proofs, ..Report::new(end, cost) }
     }
 
-    fn became(&self, shared: &Arc<Shared>, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
+    fn became(&self, shared: &Shared, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
         let end = match self.job.attempt.role {
             Role::Check => self.checked(ended),
             Role::Main => return self.worked(shared, key, ended),
@@ -235,7 +236,7 @@ impl Laid {
     }
 
     /// The work itself: what it gave, what is proven of it, and the artifacts it declared.
-    fn worked(&self, shared: &Arc<Shared>, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
+    fn worked(&self, shared: &Shared, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
         let end = self.given(ended);
         if !matches!(end, AttemptEnd::Succeeded { .. }) {
             return (end, Vec::new());

@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
-    sync::{Arc, mpsc::channel},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     wall::Behind,
-    worker::{self, Ended, How, Mark, Task},
+    worker::{self, How, Mark, Task},
     workspace::{
         AttemptDir, Pattern, Root, RunDir, Survey,
         root::{Identity, Opened, PathError},
@@ -60,6 +60,7 @@ pub(super) struct Ground {
     behind: Option<Behind>,
     files: AttemptDir,
     mark: Mark,
+    notes: Option<PathBuf>,
 }
 
 impl Ground {
@@ -74,6 +75,7 @@ impl Ground {
             behind: task.behind.as_ref().map(behind).transpose()?,
             files: places.files.clone(),
             mark: task.mark.clone(),
+            notes: task.notes.clone(),
         })
     }
 }
@@ -107,7 +109,7 @@ impl Proving {
     }
 
     /// Looks at every piece. Commands come first: what they leave is looked at, too. None: it was stopped meanwhile.
-    pub fn prove(&self, shared: &Arc<Shared>, job: &Job, key: &Doing) -> Option<Vec<Proof>> {
+    pub fn prove(&self, shared: &Shared, job: &Job, key: &Doing) -> Option<Vec<Proof>> {
         let mut proofs = BTreeMap::new();
         let is_command = |evidence: &Evidence| matches!(evidence, Evidence::Command(_));
         let numbered = || self.evidence.iter().enumerate();
@@ -132,7 +134,7 @@ impl Proving {
     /// Whether a command ends well, and the end of what it printed.
     fn command(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Shared,
         job: &Job,
         key: &Doing,
         number: usize,
@@ -150,11 +152,8 @@ impl Proving {
         task.limit = Some(Millis(left.clamp(1, limits::PROOF)));
         task.filter = shared.filter();
         task.tell = shared.tell(job);
-        let (tell, told) = channel();
-        let handle = worker::start(task, move |ended: Ended| drop(tell.send(ended)));
-        shared.started(key, handle);
-        // Without a word it never ran.
-        let Ok(ended) = told.recv() else { return Some((false, "it could not be run".to_owned())) };
+        task.notes.clone_from(&ground.notes);
+        let ended = worker::run(task, |handle| shared.started(key, handle));
         match ended.how {
             How::Stopped => None,
             How::Exited(0) => Some((true, ended.tail)),

@@ -3,11 +3,14 @@
 //! Owns which files are protected, what of that the wall keeps, and what becomes of files that were changed all the same:
 //! the wall cannot keep what is not there yet. Refuses to build walls.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{AttemptEnd, InstanceIx, Mode, StepAt, code},
+    engine::{AttemptEnd, AttemptId, Mode, code},
     ir::ErrorClass,
     limits,
     plan::Hash,
@@ -24,7 +27,7 @@ use crate::{
     wall::Kept,
     workspace::{
         AttemptDir, Became, PROTECTED, Pattern, Root, RunDir, Seen, Survey, harmless_config,
-        root::{Identity, PathError, Thing},
+        root::{Identity, PathError, Pending, Thing},
     },
 };
 
@@ -36,6 +39,8 @@ const COPIES_BYTES: u64 = 16 * COPY_BYTES;
 /// So many files are named.
 const NAMED: usize = 10;
 
+/// Where it is kept how it was, in the folder of the attempt.
+const BEFORE: &str = "before.json";
 /// Where what was put in the place of a protected file is kept, below the folder of the attempt.
 const DISPLACED: &str = "displaced";
 
@@ -43,8 +48,8 @@ pub(super) struct Protected {
     /// Whether these are the usual files.
     usual: bool,
     before: Before,
-    /// Where copies are.
-    kept: Root,
+    run: RunDir,
+    files: AttemptDir,
     folder: Root,
     without: Vec<Identity>,
 }
@@ -102,12 +107,33 @@ fn is_sure(text: &str, folder: &Root) -> bool {
     pattern.is_whole() && !start.contains('/') && is_there(&start, folder)
 }
 
+impl Before {
+    /// How it was before an attempt that was cut off, if this one is made for that.
+    fn interrupted(job: &Job, run: &RunDir) -> Option<Before> {
+        if !matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore) {
+            return None;
+        }
+        (1..job.attempt.attempt).rev().find_map(|attempt| {
+            let files = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
+            serde_json::from_slice(&files.root().read(BEFORE, limits::SURVEY_BYTES).ok()?).ok()
+        })
+    }
+}
+
+/// A file that is complete and not yet in its place.
+fn write(root: &Root, name: &Path, executable: bool, bytes: &[u8]) -> Result<Pending, PathError> {
+    let mut pending = root.create(name, executable)?;
+    pending.write_all(bytes).map_err(|error| PathError::new(root.path(), name, error))?;
+    Ok(pending)
+}
+
 impl Protected {
     /// For an attempt that is about to begin. None: it cannot change any of it.
     pub fn of(
         shared: &Shared,
         job: &Job,
         run: &RunDir,
+        files: &AttemptDir,
         folder: &Root,
         without: &[Identity],
     ) -> Result<Option<Protected>, AttemptEnd> {
@@ -119,24 +145,20 @@ impl Protected {
             Reach::Anywhere if usual => return Ok(None),
             Reach::Given | Reach::Workspace | Reach::Anywhere => {}
         }
-        let kept = run.before().map_err(never)?;
-        let StepAt(InstanceIx(instance), step) = job.attempt.at;
-        let name = format!("{instance}.{step}.{}.protected.json", job.attempt.visit);
-        let (folder, without) = (folder.clone(), without.to_vec());
-        let interrupted = matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore);
-        let known = kept.read(&name, limits::SURVEY_BYTES).ok().filter(|_| interrupted);
-        if let Some(before) = known.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
-            // An attempt that was cut off is compared with how it was before that.
-            return Ok(Some(Protected { usual, before, kept, folder, without }));
+        let sure = |text: &String| walls == Some(Kept::All) && is_sure(text, folder);
+        let before = Before::interrupted(job, run);
+        let carried = before.is_some();
+        let patterns = || patterns.into_iter().filter(|text| !sure(text)).collect();
+        let before = before.unwrap_or_else(|| Before { patterns: patterns(), files: Survey::default() });
+        let (run, files) = (run.clone(), files.clone());
+        let mut protected =
+            Protected { usual, before, run, files, folder: folder.clone(), without: without.to_vec() };
+        if !carried {
+            protected.before.files = protected.survey().map_err(never)?;
+            protected.copy().map_err(never)?;
         }
-        let sure = |text: &String| walls == Some(Kept::All) && is_sure(text, &folder);
-        let patterns = patterns.into_iter().filter(|text| !sure(text)).collect();
-        let before = Before { patterns, files: Survey::default() };
-        let mut protected = Protected { usual, before, kept, folder, without };
-        protected.before.files = protected.survey().map_err(never)?;
-        protected.copy().map_err(never)?;
         let bytes = serde_json::to_vec(&protected.before).expect("a survey is JSON");
-        protected.kept.replace_unsynced(&name, &bytes).map_err(never)?;
+        protected.files.root().write_new(BEFORE, &bytes).map_err(never)?;
         Ok(Some(protected))
     }
 
@@ -147,23 +169,26 @@ impl Protected {
 
     /// Keeps what the files hold, each text once.
     fn copy(&self) -> Result<(), PathError> {
-        let mut left = COPIES_BYTES;
+        if self.before.files.files().next().is_none() {
+            return Ok(());
+        }
+        let (kept, mut left) = (self.run.before()?, COPIES_BYTES);
         for (path, seen) in self.before.files.files() {
             let Seen::File { hash, .. } = seen else { continue };
-            if self.kept.look(hash.to_string())?.is_some() {
+            if kept.look(hash.to_string())?.is_some() {
                 continue;
             }
             let Ok(bytes) = self.folder.read(path, COPY_BYTES.min(left)) else { continue };
             left -= bytes.len() as u64;
             if Hash::of(&bytes) == *hash {
-                self.kept.replace_unsynced(hash.to_string(), &bytes)?;
+                write(&kept, Path::new(&hash.to_string()), false, &bytes)?.place_unsynced()?;
             }
         }
         Ok(())
     }
 
     /// What the files that were changed make of the end of an attempt. Where nobody else worked there, they are put back.
-    pub fn judge(&self, end: AttemptEnd, job: &Job, files: &AttemptDir, alone: bool) -> AttemptEnd {
+    pub fn judge(&self, end: AttemptEnd, job: &Job, alone: bool) -> AttemptEnd {
         let now = match self.survey() {
             Ok(now) => now,
             Err(error) => {
@@ -174,7 +199,7 @@ impl Protected {
         let found: Vec<Found> = became
             .filter(|(path, became)| !self.is_harmless(path, *became))
             .map(|(path, became)| {
-                let mended = alone && self.put_back(&path, files).is_ok();
+                let mended = alone && self.put_back(&path).is_ok();
                 Found { path, became, mended }
             })
             .collect();
@@ -198,21 +223,18 @@ impl Protected {
         example || path == ".git/config" && config()
     }
 
-    fn put_back(&self, path: &str, files: &AttemptDir) -> Result<(), PathError> {
-        self.set_aside(path, files);
+    fn put_back(&self, path: &str) -> Result<(), PathError> {
+        self.set_aside(path);
         self.folder.remove(path)?;
         match self.before.files.get(path) {
             None => self.tidy(Path::new(path)),
             Some(Seen::File { hash, executable }) => {
-                let bytes = self.kept.read(hash.to_string(), COPY_BYTES)?;
+                let bytes = self.run.before()?.read(hash.to_string(), COPY_BYTES)?;
                 if let Some(parent) = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty())
                 {
                     self.folder.make_folders_unsynced(parent, false)?;
                 }
-                let mut pending = self.folder.create(path, *executable)?;
-                let written = std::io::Write::write_all(&mut pending, &bytes);
-                written.map_err(|error| PathError::new(self.folder.path(), Path::new(path), error))?;
-                pending.place()
+                write(&self.folder, Path::new(path), *executable, &bytes)?.place()
             }
             Some(Seen::Link { .. } | Seen::Other) => {
                 let why = std::io::Error::other("only files are put back");
@@ -222,13 +244,13 @@ impl Protected {
     }
 
     /// Keeps what is there now, for people to look at. What cannot be kept is gone.
-    fn set_aside(&self, path: &str, files: &AttemptDir) {
+    fn set_aside(&self, path: &str) {
         let Ok(bytes) = self.folder.read(path, COPY_BYTES) else { return };
         let place = Path::new(DISPLACED).join(path);
         if let Some(parent) = place.parent() {
-            let _ = files.root().make_folders_unsynced(parent, true);
+            let _ = self.files.root().make_folders_unsynced(parent, true);
         }
-        let _ = files.root().replace_unsynced(&place, &bytes);
+        let _ = self.files.root().write_new(&place, &bytes);
     }
 
     /// Folders in which nothing is left go, too.

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl
+//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl before.json
 //!     back/               output error: what the worker may write
 //!     tmp/                where it leaves what it needs only while it works
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
@@ -14,6 +14,7 @@
 //!   before/               what files were like before a step, and what was protected of them
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   context/              for a run whose workflow names no context folder
+//!   notes/                which processes work for it
 //!   pending/              what is not complete
 //! ```
 
@@ -34,6 +35,7 @@ const CONTEXT: &str = "context";
 const FILES: &str = "files";
 const HOMES: &str = "homes";
 const HOOKS: &str = "hooks";
+const NOTES: &str = "notes";
 const PENDING: &str = "pending";
 
 /// The folder of a run.
@@ -51,10 +53,8 @@ pub struct AttemptDir {
 impl RunDir {
     /// The folder of a run in the state folder, made where it is not there yet. Only its owner may enter it.
     pub fn create(state: &Root, run: &RunId) -> Result<RunDir, PathError> {
-        let root = state.make_folders(name(run), true)?;
-        for folder in [ATTEMPTS, ARTIFACTS, PENDING] {
-            root.make_folders(folder, true)?;
-        }
+        let there = found(state.folder(name(run)))?;
+        let root = there.map_or_else(|| state.make_folders(name(run), true), Ok)?;
         Ok(RunDir { root })
     }
 
@@ -82,6 +82,11 @@ impl RunDir {
         folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::LOG)
     }
 
+    /// Where the notes are of the processes that work for it.
+    pub fn notes(&self) -> PathBuf {
+        self.root.path().join(NOTES)
+    }
+
     /// The folder of an attempt, made where it is not there yet. It may not last, and need not: an attempt that was cut
     /// off is never gone on with, and the next one has a folder of its own.
     pub fn attempt(&self, attempt: AttemptId) -> Result<AttemptDir, PathError> {
@@ -102,7 +107,7 @@ impl RunDir {
 
     /// The attempts of which something is kept.
     pub(super) fn kept(&self) -> Result<Vec<AttemptId>, PathError> {
-        let folder = self.root.folder(ARTIFACTS)?;
+        let Some(folder) = found(self.root.folder(ARTIFACTS))? else { return Ok(Vec::new()) };
         let names = folder.entries(usize::MAX)?;
         Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
     }
@@ -120,6 +125,7 @@ impl RunDir {
 
     /// It is complete: from now on it is what the attempt gave.
     pub(super) fn end_artifacts(&self, attempt: AttemptId) -> Result<(), PathError> {
+        self.root.make_folders(ARTIFACTS, true)?;
         self.root.move_new(below(PENDING, attempt), below(ARTIFACTS, attempt))
     }
 
