@@ -57,6 +57,14 @@ pub const VALUE_DEPTH: usize = 100;
 /// Reasons and fingerprints of one check: how many, and how long each.
 pub const CHECK_NOTES: usize = 200;
 pub const CHECK_NOTE_CHARS: usize = 240;
+/// Pieces of evidence of a step; how long what each says and what was found may be.
+pub const EVIDENCE: usize = 32;
+pub const PROOF_CHARS: usize = 400;
+pub const FOUND_CHARS: usize = 2_000;
+
+// Files that are compared with how they were: names that are looked at, bytes that are read.
+pub const SURVEY_NAMES: usize = 200_000;
+pub const SURVEY_BYTES: u64 = GIB;
 
 // Expressions.
 pub const EXPRESSION_BYTES: usize = 4 * KIB;
@@ -82,6 +90,8 @@ pub const STOP_GRACE: u64 = 5 * MINUTE;
 pub const HOOK: u64 = 5 * MINUTE;
 /// How long git may take to say which files have changed.
 pub const GIT: u64 = MINUTE;
+/// How long a command may take that proves something, if the step itself has no shorter time.
+pub const PROOF: u64 = 30 * MINUTE;
 
 // Coding agents.
 /// How long one may take until it first prints something, and be silent, where the source says nothing.

@@ -8,8 +8,10 @@ mod attempt;
 mod back;
 mod before;
 mod command;
+mod company;
 mod confine;
 mod environment;
+mod evidence;
 mod git;
 mod guard;
 mod hire;
@@ -17,6 +19,7 @@ mod hook;
 mod job;
 mod overlay;
 mod prompt;
+mod protect;
 mod publish;
 mod tool;
 mod verdict;
@@ -38,7 +41,7 @@ use skein_core::{
 
 pub use about::{About, Agent, Piece, Program, Tool};
 
-use self::{attempt::Laid, job::Job};
+use self::{attempt::Laid, company::Company, job::Job};
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
@@ -83,6 +86,7 @@ struct Shared {
     /// Held by who writes a context folder.
     telling: Mutex<()>,
     contexts: Arc<Contexts>,
+    company: Arc<Company>,
     /// Told when something of `live` is gone.
     left: Condvar,
 }
@@ -93,10 +97,12 @@ type Doing = (RunId, Work);
 /// An attempt or a hook that has begun.
 enum Live {
     /// Its program has not been started; whether it is still to be.
-    Ahead {
-        stopped: bool,
+    Ahead { stopped: bool },
+    Working {
+        handle: Handle,
+        /// How it is to end, if someone asked for that: what is started after it for the same is not to go on either.
+        ending: Option<fn(&Handle)>,
     },
-    Working(Handle),
 }
 
 impl fmt::Debug for Crew {
@@ -124,6 +130,7 @@ impl Crew {
             live: Mutex::default(),
             telling: Mutex::default(),
             contexts: Arc::default(),
+            company: Arc::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared) })
@@ -187,17 +194,22 @@ impl Shared {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
         let ended = worker::run(task, |handle| self.started(&key, handle));
-        let Report { end, cost } = laid.take_up(&ended);
-        self.finish(&key, end, cost, finish);
+        let report = laid.take_up(self, &key, &ended);
+        self.finish(&key, report, finish);
     }
 
     /// From now on it is stopped by this. It may have been called off before.
     fn started(&self, key: &Doing, handle: Handle) {
         if let Some(live) = self.live().get_mut(key) {
-            if let Live::Ahead { stopped: true } = live {
-                handle.stop();
+            let ending = match live {
+                Live::Ahead { stopped: true } => Some(Handle::stop as fn(&Handle)),
+                Live::Ahead { stopped: false } => None,
+                Live::Working { ending, .. } => *ending,
+            };
+            if let Some(end) = ending {
+                end(&handle);
             }
-            *live = Live::Working(handle);
+            *live = Live::Working { handle, ending };
         }
     }
 
@@ -213,12 +225,17 @@ impl Shared {
 
     /// An attempt that came to nothing before it could use anything.
     fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
-        self.finish(key, end, Cost::default(), finish);
+        self.finish(key, Report::new(end, Cost::default()), finish);
     }
 
-    fn finish(&self, key: &Doing, end: AttemptEnd, cost: Cost, finish: Finish) {
+    fn finish(&self, key: &Doing, report: Report, finish: Finish) {
         self.gone(key);
-        finish.tell(Report { end: self.without_secrets(end), cost });
+        let Report { end, cost, mut proofs } = report;
+        for proof in &mut proofs {
+            proof.what = self.redactor.redact_str(&proof.what);
+            proof.found = self.redactor.redact_str(&proof.found);
+        }
+        finish.tell(Report { end: self.without_secrets(end), cost, proofs });
     }
 
     /// Asks for the end of something that has begun.
@@ -258,14 +275,20 @@ impl Live {
     fn stop(&mut self) {
         match self {
             Live::Ahead { stopped } => *stopped = true,
-            Live::Working(handle) => handle.stop(),
+            Live::Working { handle, ending } => {
+                handle.stop();
+                ending.get_or_insert(Handle::stop);
+            }
         }
     }
 
     fn kill(&mut self) {
         match self {
             Live::Ahead { stopped } => *stopped = true,
-            Live::Working(handle) => handle.kill(),
+            Live::Working { handle, ending } => {
+                handle.kill();
+                *ending = Some(Handle::kill);
+            }
         }
     }
 }

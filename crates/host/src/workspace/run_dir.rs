@@ -5,12 +5,13 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl
+//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl before.json
 //!     back/               output error: what the worker may write
 //!     tmp/                where it leaves what it needs only while it works
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
 //!   homes/<step>/<agent>/ what an agent of a step is configured by and remembers
 //!   hooks/<number>/       log: what a hook printed
+//!   before/               what files were like before a step, and what was protected of them
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   context/              for a run whose workflow names no context folder
 //!   notes/                which processes work for it
@@ -29,6 +30,7 @@ use super::{Root, root::PathError};
 const RUNS: &str = "runs";
 const ATTEMPTS: &str = "attempts";
 const ARTIFACTS: &str = "artifacts";
+const BEFORE: &str = "before";
 const CONTEXT: &str = "context";
 const FILES: &str = "files";
 const HOMES: &str = "homes";
@@ -155,6 +157,11 @@ impl RunDir {
     pub fn home(&self, at: StepAt, agent: &str) -> Result<Root, PathError> {
         let StepAt(InstanceIx(instance), step) = at;
         self.root.make_folders(Path::new(HOMES).join(format!("{instance}.{step}")).join(agent), true)
+    }
+
+    /// What is remembered of how it was before steps began.
+    pub fn before(&self) -> Result<Root, PathError> {
+        self.root.make_folders_unsynced(BEFORE, true)
     }
 
     /// The context folder of a run whose workflow names none.
