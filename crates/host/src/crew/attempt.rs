@@ -22,7 +22,9 @@ use super::{
     hire::{self, Hired},
     job::Job,
     prompt::{self, Around},
-    tool, verdict,
+    tool,
+    tree::{self, Place, Visit},
+    verdict,
 };
 use crate::{
     agent::Done,
@@ -59,32 +61,51 @@ pub(super) struct Laid {
     /// The state folder.
     state: PathBuf,
     mark: Mark,
+    tree: Place,
+}
+
+/// An attempt that was laid out.
+pub(super) enum Begun {
+    Ready(Task, Box<Laid>),
+    /// The work was done before, and only its end was not told.
+    Over(Report),
 }
 
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
-pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), AttemptEnd> {
+pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEnd> {
     if let Some(tool) = job.tool() {
         tool::check_inputs(tool, &job.given.inputs)?;
     }
     let about = &job.about;
     let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
     let grants = grants.map_err(never)?;
-    let folder = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
+    let base = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
     let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
+    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
+    let context = tell_context(shared, &run, &grants, &job)?;
+    let place = context.as_ref().map(|context| context.root().path());
+    let visit = Visit { shared, job: &job, run: &run, mark: &mark };
+    if let Some(report) = tree::finished(visit, &base, place)? {
+        return Ok(Begun::Over(report));
+    }
     let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
     files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
-    let context = tell_context(shared, &run, &grants, &job)?;
+    let mut tree = Place::enter(visit, base, place)?;
+    let folder = tree.folder.clone();
     take_in(&run, &folder, &job)?;
+    tree.begin(visit, &files)?;
     // Only the checker of this attempt is told it.
     let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
     if check.is_some() {
         // What an earlier check decided, or the worker wrote in its place, is not this one's.
         remove_decision(&folder, &job)?;
     }
-    let place = context.as_ref().map(|context| context.root().path());
-    let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
+    let mut environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
+    if tree.earlier.is_some() {
+        environment.push(("SKEIN_CHANGES".into(), files.earlier().into()));
+    }
     let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
     let plain = Around {
         files: &files,
@@ -93,13 +114,15 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
         check: check.as_deref(),
         goes_on: false,
         answers: false,
+        put_back: tree.put_back,
+        earlier: tree.earlier.as_deref(),
     };
     let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
-    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
     task.arguments = command.arguments;
     task.environment = environment;
-    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };
+    let own = tree.behind(visit).map_err(never)?;
+    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
     let (behind, made) = confine::behind(shared, &job, &places).map_err(wrong)?;
     if behind.is_some() {
         let scratch = files.scratch().map_err(wrong)?;
@@ -117,6 +140,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
     let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
+    let workspace = workspace.map(|workspace| tree.of_shared(&workspace)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
     let laid = Laid {
         job,
@@ -133,8 +157,9 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
         walled: task.behind.is_some(),
         state,
         mark,
+        tree,
     };
-    Ok((task, laid))
+    Ok(Begun::Ready(task, Box::new(laid)))
 }
 
 /// Puts the artifacts of others into the workspace.
@@ -179,14 +204,16 @@ fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
 
 impl Laid {
     /// What became of the attempt, now that its program has ended, and what it spent.
-    pub fn take_up(&self, ended: &Ended) -> Report {
+    pub fn take_up(&mut self, shared: &Shared, ended: &Ended) -> Report {
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
         let end = match confine::unmake(&self.made, &self.folder) {
             Ok(()) => self.became(ended),
             Err(error) => wrong(error),
         };
-        Report { end, cost: self.hired.as_ref().map_or_else(Cost::default, Hired::cost) }
+        let report = Report { end, cost: self.hired.as_ref().map_or_else(Cost::default, Hired::cost) };
+        let visit = Visit { shared, job: &self.job, run: &self.run, mark: &self.mark };
+        self.tree.end(visit, &self.files, report)
     }
 
     fn became(&self, ended: &Ended) -> AttemptEnd {
@@ -285,8 +312,8 @@ impl Laid {
     /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
     fn guarded(&self, end: AttemptEnd) -> AttemptEnd {
         let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
-        let git = Git { workspace, kept: self.files.root(), mark: &self.mark };
-        match git.changed(&guard.convergence) {
+        let git = Git { folder: workspace.path(), kept: self.files.root(), mark: &self.mark };
+        match git.changed(workspace, &guard.convergence) {
             Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
             Err(why) => never(format!("it cannot be told which files were changed: {why}")),
         }

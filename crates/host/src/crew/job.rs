@@ -18,6 +18,7 @@ use super::{
     about::{About, Agent, Tool},
     guard::Guard,
     overlay,
+    tree::Keeping,
 };
 use crate::{
     agent::Left,
@@ -39,6 +40,9 @@ pub struct Job {
     pub idle: Option<Millis>,
     pub start: Option<Millis>,
     pub isolation: Isolation,
+    pub keeping: Keeping,
+    /// Whether it must be known who worked in which workspace.
+    pub watched: bool,
     /// What it is given of others' artifacts.
     pub takes: Vec<ArtifactIn>,
     pub gives: Vec<ArtifactOut>,
@@ -108,6 +112,8 @@ impl Job {
             idle: step.policy.idle_timeout,
             start: step.policy.start_timeout,
             isolation: work.isolation.clone(),
+            keeping: Keeping::of(step),
+            watched: false,
             snapshot: (!takes.is_empty() || context.is_some()).then(|| Box::new(Snapshot::of(running))),
             context,
             takes,

@@ -18,6 +18,7 @@ mod overlay;
 mod prompt;
 mod publish;
 mod tool;
+mod tree;
 mod verdict;
 
 use std::{
@@ -37,7 +38,11 @@ use skein_core::{
 
 pub use about::{About, Agent, Piece, Program, Tool};
 
-use self::{attempt::Laid, job::Job};
+use self::{
+    attempt::{Begun, Laid},
+    job::Job,
+    tree::Trees,
+};
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
@@ -82,6 +87,7 @@ struct Shared {
     /// Held by who writes a context folder.
     telling: Mutex<()>,
     contexts: Arc<Contexts>,
+    trees: Trees,
     /// Told when something of `live` is gone.
     left: Condvar,
 }
@@ -123,6 +129,7 @@ impl Crew {
             live: Mutex::default(),
             telling: Mutex::default(),
             contexts: Arc::default(),
+            trees: Trees::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared) })
@@ -181,13 +188,13 @@ impl Shared {
     }
 
     /// Starts the program, unless it was called off meanwhile.
-    fn work(self: Arc<Shared>, task: Task, laid: Laid, key: Doing, finish: Finish) {
+    fn work(self: Arc<Shared>, task: Task, mut laid: Box<Laid>, key: Doing, finish: Finish) {
         if self.is_stopped(&key) {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
         let (shared, ended_key) = (Arc::clone(&self), key.clone());
         let handle = worker::start(task, move |ended: Ended| {
-            let Report { end, cost } = laid.take_up(&ended);
+            let Report { end, cost } = laid.take_up(&shared, &ended);
             shared.finish(&ended_key, end, cost, finish);
         });
         self.started(&key, handle);
@@ -276,13 +283,14 @@ impl Hands for Crew {
     fn start(&mut self, running: Running<'_>, attempt: AttemptId, task: &Assignment, finish: Finish) {
         let key = (running.run.clone(), Work::Attempt(attempt));
         let job = match Job::of(running, attempt, task) {
-            Ok(job) => job,
+            Ok(job) => Job { watched: self.shared.trees.is_watched(running.run, running.plan), ..job },
             Err(why) => return self.shared.end(&key, attempt::never(why), finish),
         };
         self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
         let body = move || match attempt::lay_out(&shared, job) {
-            Ok((task, laid)) => shared.work(task, laid, key, finish),
+            Ok(Begun::Ready(task, laid)) => shared.work(task, laid, key, finish),
+            Ok(Begun::Over(Report { end, cost })) => shared.finish(&key, end, cost, finish),
             Err(end) => shared.end(&key, end, finish),
         };
         // Without a thread the attempt is dropped, and so told to be lost.
@@ -313,6 +321,7 @@ impl Hands for Crew {
     fn forget(&mut self, run: &RunId) {
         self.shared.each_of(run, Live::kill);
         self.shared.contexts.release(run);
+        self.shared.trees.forget(run);
     }
 }
 

@@ -9,7 +9,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, unlinkat},
+    fs::{
+        AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, symlinkat,
+        unlinkat,
+    },
     io::Errno,
 };
 
@@ -95,6 +98,22 @@ impl Root {
     /// The same for one that can be put there again: it may not last.
     pub fn replace_unsynced(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
         self.fill(name.as_ref(), bytes)?.place_unsynced()
+    }
+
+    /// A symbolic link, new or in place of the file or link that was there. It may lead anywhere.
+    pub fn replace_link(&self, name: impl AsRef<Path>, target: &Path) -> Result<()> {
+        let name = name.as_ref();
+        let parsed = self.parse(name)?;
+        let Some((parent, leaf)) = parsed.split() else {
+            return Err(self.error(name, Why::NotAFile(Thing::Folder)));
+        };
+        let folder = self.folder_at(&parent)?;
+        let temporary = pending_name();
+        symlinkat(target, &folder, &temporary).map_err(|errno| self.error(name, errno))?;
+        renameat(&folder, &temporary, &folder, leaf).map_err(|errno| {
+            let _ = unlinkat(&folder, &temporary, AtFlags::empty());
+            self.error(name, errno)
+        })
     }
 
     fn fill(&self, name: &Path, bytes: &[u8]) -> Result<Pending> {
