@@ -37,6 +37,7 @@ use skein_core::{
 };
 
 pub use about::{About, Agent, Piece, Program, Tool};
+pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 
 use self::{
     attempt::{Begun, Laid},

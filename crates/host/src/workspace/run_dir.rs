@@ -85,6 +85,11 @@ impl RunDir {
         folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::LOG)
     }
 
+    /// Where what an attempt changed is told, below the folder of its run.
+    pub fn changes_below(folder: &Path, attempt: AttemptId) -> PathBuf {
+        folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::CHANGES)
+    }
+
     /// The folder of an attempt, made where it is not there yet. It may not last, and need not: an attempt that was cut
     /// off is never gone on with, and the next one has a folder of its own.
     pub fn attempt(&self, attempt: AttemptId) -> Result<AttemptDir, PathError> {
@@ -231,7 +236,7 @@ impl AttemptDir {
     /// What an attempt found in its workspace and left there.
     pub(crate) const WORKSPACE: &str = "workspace.json";
     /// What it changed.
-    pub const CHANGES: &str = "changes.diff";
+    pub(crate) const CHANGES: &str = "changes.diff";
     /// What the attempt before it changed.
     pub(crate) const EARLIER: &str = "earlier.diff";
 

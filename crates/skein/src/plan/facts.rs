@@ -121,7 +121,14 @@ fn reach(work: &WorkView) -> Vec<String> {
         None => format!("is given the secret {}", secret.name),
     }));
     facts.extend(work.workspace.as_ref().map(|workspace| format!("works in {workspace}")));
-    facts.extend(work.worktree.then(|| "works in a worktree of its own".to_owned()));
+    facts.extend(work.worktree.then(|| match work.stays {
+        true => "works in a worktree of its own, where its changes stay".to_owned(),
+        false => "works in a worktree of its own".to_owned(),
+    }));
+    facts.extend(work.on_retry.map(|on_retry| match on_retry {
+        "reset" => "is tried again in its workspace as it was before".to_owned(),
+        _ => "is told what an earlier attempt changed".to_owned(),
+    }));
     facts.extend(
         (!work.protects.is_empty()).then(|| format!("must not change {}", few(&work.protects, "or"))),
     );

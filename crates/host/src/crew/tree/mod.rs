@@ -37,7 +37,7 @@ use self::{
     shadow::Shadow,
     take::{Rules, View},
 };
-use crate::chance;
+use crate::{chance, workspace::RunDir};
 
 /// What becomes of a workspace before the work is tried again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -126,6 +126,19 @@ impl Trees {
     fn runs(&self) -> MutexGuard<'_, BTreeMap<RunId, Known>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a folder looks like one of a git repository, without asking git.
+pub fn is_repository(folder: &Path) -> bool {
+    origin::is_likely(folder)
+}
+
+/// The trees of a run that are still there, below its folder: the step of each, and where its files are.
+pub fn kept_trees(run: &Path) -> Vec<(String, PathBuf)> {
+    let Ok(entries) = std::fs::read_dir(RunDir::trees_below(run)) else { return Vec::new() };
+    let mut trees: Vec<_> = entries.filter_map(|entry| own::kept(&entry.ok()?.path())).collect();
+    trees.sort();
+    trees
 }
 
 fn locked(turn: &Mutex<Turn>) -> MutexGuard<'_, Turn> {

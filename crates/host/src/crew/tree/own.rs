@@ -79,6 +79,13 @@ pub(super) fn note(run: &RunDir, attempt: AttemptId) -> Result<Option<Note>, Str
     }
 }
 
+/// The step of a tree and where its files are, if they are still there.
+pub(super) fn kept(place: &Path) -> Option<(String, PathBuf)> {
+    let files = place.join(FILES);
+    let note: Note = serde_json::from_slice(&fs::read(place.join(NOTE)).ok()?).ok()?;
+    files.is_dir().then_some((note.step, files))
+}
+
 impl OwnTree {
     /// The tree of a step, made where it is not there yet.
     pub fn open(
