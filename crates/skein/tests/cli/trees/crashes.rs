@@ -1,11 +1,14 @@
 //! Engines that are killed while steps work in trees, and while what they changed is merged.
 
-use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use rustix::process::Signal;
 
 use super::{apart, flow, kept, repository, step, trees};
-use crate::kept::{Going, Project};
+use crate::{
+    kept::{Going, Project},
+    session::Folder,
+};
 
 /// Says that it has begun, and goes on when it is let go.
 fn held(project: &Project, script: &str) -> String {
@@ -40,7 +43,10 @@ fn a_killed_step_goes_on_in_the_same_tree() {
     let result = project.json(&format!("runs {run}"), 0);
     assert!(trees(&project, &result).is_empty());
     let diff = kept(&project, &result).join("attempts/0.0.1.1.main.1/changes.diff");
-    assert!(fs::read_to_string(diff).unwrap().contains("+1\n"), "what the killed attempt changed is told, too");
+    assert!(
+        fs::read_to_string(diff).unwrap().contains("+1\n"),
+        "what the killed attempt changed is told, too"
+    );
     project.ended_once(&run);
 }
 
@@ -49,7 +55,10 @@ fn a_killed_step_has_its_workspace_put_back() {
     for (workspace, git) in [("shared", true), ("worktree", true), ("shared", false)] {
         let project = if git { repository("") } else { Project::new() };
         let more = format!("x-skein: {{on_interrupted: restore, workspace: {{isolation: {workspace}}}}}");
-        let script = held(&project, "set -e\ntest ! -e half.txt; echo half > half.txt; HOLD; echo $SKEIN_INTERRUPTED > done.txt");
+        let script = held(
+            &project,
+            "set -e\ntest ! -e half.txt; echo half > half.txt; HOLD; echo $SKEIN_INTERRUPTED > done.txt",
+        );
         project.folder.write("flow.yaml", flow(&step("it", &more, &script)));
         let going = project.begin("run flow.yaml --format jsonl");
         let run = going.run();
@@ -92,25 +101,38 @@ fn an_agent_without_a_session_begins_anew() {
     assert!(prompt.contains("was cut off. What it changed in the workspace was taken back."), "{prompt}");
 }
 
-/// A `git` that waits before files are laid out for a merge, if it is asked to.
-fn waiting_git(project: &Project) -> String {
-    let found = |folder: &str| std::path::Path::new(folder).join("git").exists();
+/// A `git` that waits before files are laid out for a merge, while it is asked to. Programs of a workspace are not run, so it
+/// is elsewhere.
+fn waiting_git(project: &Project) -> (Folder, String) {
     let path = std::env::var("PATH").unwrap();
-    let real = path.split(':').find(|folder| found(folder)).expect("these tests need git").to_owned();
+    let found = |folder: &&str| Path::new(folder).join("git").exists();
+    let real = path.split(':').find(found).expect("these tests need git").to_owned();
     let whole = |name: &str| project.path(name).display().to_string();
     let script = format!(
-        "#!/bin/sh\ncase \"$*\" in *checkout-index*--prefix=*) if [ -e {} ]; then echo $$ > {}; cat {} > /dev/null; fi;; esac\nexec {real}/git \"$@\"\n",
+        "#!/bin/sh\ncase \"$*\" in *checkout-index*--prefix=*) if [ -e {} ]; then echo $$ > {}; cat {} > /dev/null; fi;; \
+         esac\nexec {real}/git \"$@\"\n",
         whole("wait.log"),
         whole("begun"),
         whole("go")
     );
-    project.folder.write("bin.log/git", script);
-    fs::set_permissions(project.path("bin.log/git"), fs::Permissions::from_mode(0o755)).unwrap();
-    format!("{}:{path}", whole("bin.log"))
+    let folder = Folder::new();
+    folder.write("git", script);
+    fs::set_permissions(folder.0.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{path}", folder.0.display());
+    (folder, path)
 }
 
-fn with_path<'a>(command: &'a mut Command, path: &str) -> &'a mut Command {
-    command.env("PATH", path)
+/// A run that is killed when its merge is decided and nothing of it is done; its id.
+fn killed_before_the_merge(project: &Project) -> String {
+    let (_git, path) = waiting_git(project);
+    project.folder.write("wait.log", "");
+    let mut command = project.command("run flow.yaml --format jsonl");
+    let going = project.begin_as(command.env("PATH", path));
+    let run = going.run();
+    project.begun();
+    killed(going);
+    fs::remove_file(project.path("wait.log")).unwrap();
+    run
 }
 
 /// Killed when the merge was decided and not carried out, with half of it in the workspace: the next one finishes it, and
@@ -119,22 +141,25 @@ fn with_path<'a>(command: &'a mut Command, path: &str) -> &'a mut Command {
 fn a_merge_that_was_cut_off_is_finished() {
     for half in [false, true] {
         let project = repository("");
-        let path = waiting_git(&project);
         let script = "echo $SKEIN_ATTEMPT >> tries.txt; sed -i s/one/ONE/ a.txt; rm open.txt; echo kept > art.txt; echo n=7 > $SKEIN_OUTPUT";
-        let more = "x-skein: {workspace: {isolation: worktree}}\n    outputs:\n      - {name: art, path: art.txt}";
-        let after = step("after", "depends_on: [it]\n    inputs:\n      - {from: it, artifact: art}", "cat art/art.txt > after.txt");
-        project.folder.write("flow.yaml", flow(&(step("it", more, script) + &after))).write("wait.log", "");
-        let mut command = project.command("run flow.yaml --format jsonl");
-        let going = project.begin_as(with_path(&mut command, &path));
-        let run = going.run();
-        project.begun();
-        killed(going);
-        assert_eq!(project.read("a.txt"), "one\ntwo\nthree\nfour\nfive\nsix\nseven\n", "nothing is written yet");
+        let more =
+            "x-skein: {workspace: {isolation: worktree}}\n    outputs:\n      - {name: art, path: art.txt}";
+        let after = step(
+            "after",
+            "depends_on: [it]\n    inputs:\n      - {from: it, artifact: art}",
+            "cat art/art.txt > after.txt",
+        );
+        project.folder.write("flow.yaml", flow(&(step("it", more, script) + &after)));
+        let run = killed_before_the_merge(&project);
+        assert_eq!(
+            project.read("a.txt"),
+            "one\ntwo\nthree\nfour\nfive\nsix\nseven\n",
+            "nothing is written yet"
+        );
         if half {
             project.folder.write("a.txt", "ONE\ntwo\nthree\nfour\nfive\nsix\nseven\n");
             fs::remove_file(project.path("open.txt")).unwrap();
         }
-        fs::remove_file(project.path("wait.log")).unwrap();
         let result = project.json(&format!("resume {run}"), 0);
         assert_eq!(project.read("a.txt"), "ONE\ntwo\nthree\nfour\nfive\nsix\nseven\n");
         assert!(!project.path("open.txt").exists());
@@ -150,15 +175,9 @@ fn a_merge_that_was_cut_off_is_finished() {
 #[test]
 fn a_merge_that_was_cut_off_does_not_write_over_others() {
     let project = repository("");
-    let path = waiting_git(&project);
-    project.folder.write("flow.yaml", flow(&apart("it", "", "sed -i s/one/ONE/ a.txt; echo x > b.txt"))).write("wait.log", "");
-    let mut command = project.command("run flow.yaml --format jsonl");
-    let going = project.begin_as(with_path(&mut command, &path));
-    let run = going.run();
-    project.begun();
-    killed(going);
+    project.folder.write("flow.yaml", flow(&apart("it", "", "sed -i s/one/ONE/ a.txt; echo x > b.txt")));
+    let run = killed_before_the_merge(&project);
     project.folder.write("a.txt", "a person was here\n");
-    fs::remove_file(project.path("wait.log")).unwrap();
     let told = project.ends(&format!("resume {run}"), 4);
     assert!(told.contains("`a.txt`") && told.contains("does not fit"), "{told}");
     assert_eq!(project.read("a.txt"), "a person was here\n");

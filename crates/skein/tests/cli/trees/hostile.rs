@@ -44,13 +44,24 @@ fn nothing_that_a_repository_names_is_run() {
     git(&project.folder, &["config", "filter.evil.required", "true"]);
     git(&project.folder, &["config", "commit.gpgSign", "true"]);
     fs::create_dir_all(project.path(".git/hooks")).unwrap();
-    for hook in ["post-checkout", "post-index-change", "pre-commit", "post-commit", "post-merge", "reference-transaction"] {
+    for hook in [
+        "post-checkout",
+        "post-index-change",
+        "pre-commit",
+        "post-commit",
+        "post-merge",
+        "reference-transaction",
+    ] {
         fs::copy(&evil, project.path(&format!(".git/hooks/{hook}"))).unwrap();
     }
     let _ = fs::remove_file(project.path("evil-was-here"));
     project.json("run flow.yaml", 0);
     assert!(!project.path("evil-was-here").exists());
-    assert_eq!(project.read("a.txt"), "ONE\ntwo\nthree\nfour\nfive\nsix\nSEVEN\ny\n", "to the byte, without filters");
+    assert_eq!(
+        project.read("a.txt"),
+        "ONE\ntwo\nthree\nfour\nfive\nsix\nSEVEN\ny\n",
+        "to the byte, without filters"
+    );
     assert_eq!(project.read("b.txt"), "x\n");
 }
 
@@ -66,7 +77,8 @@ fn nothing_that_a_worker_plants_is_run() {
     let evil = evil(&project);
     let plant = plant.replace("EVIL", &evil);
     let shared = plant.replace(".git/commondir", "/dev/null").replace("rm -f .git/HEAD", "true");
-    let steps = apart("own", "", &plant) + &step("shared", "depends_on: [own]", &shared)
+    let steps = apart("own", "", &plant)
+        + &step("shared", "depends_on: [own]", &shared)
         + &step("again", "depends_on: [shared]", "echo more > more.txt; echo x > other/y")
         + &apart("last", "", "echo last > last.txt").replace("  last:", "  last:\n    depends_on: [again]");
     project.folder.write("flow.yaml", flow(&steps));

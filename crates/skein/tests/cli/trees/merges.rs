@@ -1,6 +1,6 @@
 //! Steps in trees of their own: what they see, and how what they change comes home.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 use super::{apart, changes, flow, kept, of, repository, step, trees};
 use crate::run::git;
@@ -11,7 +11,11 @@ fn what_steps_change_side_by_side_is_merged() {
     let left = "cat open.txt > seen.txt; sed -i s/one/ONE/ a.txt; chmod +x a.txt; ln -s a.txt link.log";
     let right = "sed -i s/seven/SEVEN/ a.txt; mkdir -p deep/er; echo new > deep/er/new.txt; echo x > ignored";
     let steps = [apart("left", "", left), apart("right", "", right)].concat()
-        + &step("after", "depends_on: [left, right]", "grep ONE a.txt; grep SEVEN a.txt; cat deep/er/new.txt");
+        + &step(
+            "after",
+            "depends_on: [left, right]",
+            "grep ONE a.txt; grep SEVEN a.txt; cat deep/er/new.txt",
+        );
     let project = repository(&flow(&steps));
     let before = (project.read(".git/index"), git(&project.folder, &["log", "--all", "--format=%H"]));
     let told = project.ends("validate flow.yaml", 0);
@@ -36,19 +40,18 @@ fn what_steps_change_side_by_side_is_merged() {
     assert!(logs["logs"][0]["changes"].as_str().unwrap().ends_with("changes.diff"), "{logs}");
 }
 
-use std::os::unix::fs::PermissionsExt;
-
 /// Whoever comes second with changes that do not fit fails, and leaves the workspace as it was.
 #[test]
 fn changes_that_do_not_fit_are_a_failure_of_their_own() {
     let second = "cat go; sed -i s/one/second/ a.txt; echo more > more.txt";
-    let first = apart("first", "", "sed -i s/one/first/ a.txt; echo $$ > begun");
-    let steps = first + &apart("second", ", conflict: settle", second)
+    let first = apart("first", "", "sed -i s/one/first/ a.txt");
+    let steps = first
+        + &apart("second", ", conflict: settle", second)
         + &step("settle", "depends_on: [first]", "true");
-    // The pipes are in no tree, so the workers have them by their whole names.
+    // The pipe is in no tree, so the worker has it by its whole name.
     let project = repository("");
     let whole = |name: &str| project.path(name).display().to_string();
-    let steps = steps.replace("begun", &whole("begun")).replace("cat go", &format!("cat {}", whole("go")));
+    let steps = steps.replace("cat go", &format!("cat {}", whole("go")));
     project.folder.write("flow.yaml", flow(&steps));
     let going = project.begin("run flow.yaml --format jsonl");
     let run = going.run();
@@ -59,9 +62,16 @@ fn changes_that_do_not_fit_are_a_failure_of_their_own() {
     assert_eq!(code, Some(4), "{lines}{errors}");
     let result = project.json(&format!("runs {run}"), 0);
     let error = &of(&result, "second")["error"];
-    assert_eq!((&error["class"], &error["code"]), (&"non_retryable".into(), &"merge_conflict".into()), "{result}");
+    assert_eq!(
+        (&error["class"], &error["code"]),
+        (&"non_retryable".into(), &"merge_conflict".into()),
+        "{result}"
+    );
     let message = error["message"].as_str().unwrap();
-    assert!(message.contains("`a.txt`") && !message.contains("more.txt") && message.contains("`settle`"), "{message}");
+    assert!(
+        message.contains("`a.txt`") && !message.contains("more.txt") && message.contains("`settle`"),
+        "{message}"
+    );
     assert_eq!(project.read("a.txt"), "first\ntwo\nthree\nfour\nfive\nsix\nseven\n");
     assert!(!project.path("more.txt").exists(), "nothing of it is merged");
     let left = trees(&project, &result);
@@ -75,7 +85,8 @@ fn changes_that_do_not_fit_are_a_failure_of_their_own() {
 
 #[test]
 fn a_tree_that_is_not_merged_is_kept_and_named() {
-    let steps = apart("stays", ", merge: false", "echo x > stays.txt") + &apart("idle", ", merge: false", "true");
+    let steps =
+        apart("stays", ", merge: false", "echo x > stays.txt") + &apart("idle", ", merge: false", "true");
     let project = repository(&flow(&steps));
     let plan = project.ends("plan flow.yaml", 0);
     assert!(plan.contains("works in a worktree of its own, where its changes stay"), "{plan}");
@@ -104,8 +115,9 @@ fn work_that_is_checked_is_merged_when_it_is_complete() {
 /// Each item has a tree of its own.
 #[test]
 fn items_have_a_tree_each() {
-    let workflow = "workflow: {id: items, name: Items, version: \"1.0.0\"}\nstages:\n  - id: all\n    name: All\n    \
-        type: fan_out\n    x-skein: {workspace: {isolation: worktree}}\n    fan_out:\n      source: \"${{ ['x', 'y', 'z'] }}\"\n      \
+    let workflow = "workflow: {id: items, name: Items, version: \"1.0.0\"}\nconfig: {parameters: {names: {type: \"array<string>\", default: [x, y, z]}}}\n\
+        stages:\n  - id: all\n    name: All\n    \
+        type: fan_out\n    x-skein: {workspace: {isolation: worktree}}\n    fan_out:\n      source: \"${{ parameters.names }}\"\n      \
         stage_template:\n        roles: {primary: \"agent:writer\"}\n        inputs:\n          name: {type: string, source: \"${{ item }}\"}\n";
     let project = repository(workflow);
     let script = "cat > /dev/null; ls *.item 2> /dev/null && exit 1; \
@@ -152,6 +164,10 @@ fn what_a_step_changes_in_the_workspace_is_told() {
     assert!(diff.contains("deleted file") && diff.contains("b/new.txt"), "{}", &diff[..400]);
     assert!(!diff.contains("hush-hush"), "{}", &diff[..400]);
     assert!(diff.len() < 4_200_000 && diff.contains("\n# cut here: "), "{}", diff.len());
-    assert!(diff.ends_with("# 1 file larger than 16777216 bytes are not looked at\n"), "{}", &diff[diff.len() - 200..]);
+    assert!(
+        diff.ends_with("# 1 file larger than 16777216 bytes are not looked at\n"),
+        "{}",
+        &diff[diff.len() - 200..]
+    );
     assert_eq!(project.read("new.txt"), "hush-hush-hush\n");
 }

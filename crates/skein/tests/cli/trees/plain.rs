@@ -17,7 +17,10 @@ fn a_worktree_needs_a_repository() {
     let plan = project.ends("plan flow.yaml", 0);
     assert!(plan.contains("cannot be had: the project is in no git repository"), "{plan}");
     let told = project.ends("run flow.yaml", 5);
-    assert!(told.contains("`it`: a worktree needs a git repository") && told.contains("`git init` makes one"), "{told}");
+    assert!(
+        told.contains("`it`: a worktree needs a git repository") && told.contains("`git init` makes one"),
+        "{told}"
+    );
     assert!(!project.path("new.txt").exists());
 }
 

@@ -20,7 +20,8 @@ fn a_workspace_is_kept_unless_told_otherwise() {
 
 #[test]
 fn a_workspace_is_put_back_before_another_attempt() {
-    let script = format!("test -e a.txt; test ! -e new.txt; test ! -e deep; mkdir deep; echo x > deep/x; {TWICE}");
+    let script =
+        format!("test -e a.txt; test ! -e new.txt; test ! -e deep; mkdir deep; echo x > deep/x; {TWICE}");
     for isolation in ["on_retry: reset", "on_retry: reset, isolation: worktree"] {
         let project = repository(&flow(&twice("it", isolation, &format!("set -e\n{script}"))));
         let result = project.json("run flow.yaml", 0);
@@ -40,8 +41,12 @@ fn a_workspace_is_put_back_before_another_attempt() {
 #[test]
 fn a_workspace_that_others_worked_in_is_not_put_back() {
     let other = step("other", "", "echo $$ > begun; cat go; echo other > other.txt");
-    let one = twice("it", "on_retry: reset", "if [ $SKEIN_ATTEMPT -eq 1 ]; then echo x > new.txt; exit 1; fi; \
-        cp $SKEIN_CHANGES told.txt; test -e new.txt");
+    let one = twice(
+        "it",
+        "on_retry: reset",
+        "if [ $SKEIN_ATTEMPT -eq 1 ]; then echo x > new.txt; exit 1; fi; \
+        cp $SKEIN_CHANGES told.txt; test -e new.txt",
+    );
     let project = repository(&flow(&(one + &other)));
     let going = project.begin("run flow.yaml --format jsonl");
     project.begun();
@@ -58,7 +63,7 @@ fn a_workspace_that_others_worked_in_is_not_put_back() {
 fn an_attempt_is_told_what_the_last_one_changed() {
     let workflow = "workflow: {id: told, name: Told, version: \"1.0.0\"}\nstages:\n  - id: it\n    name: It\n    \
         x-skein: {workspace: {on_retry: keep_and_tell}}\n    roles: {primary: \"agent:writer\"}\n    \
-        error_policy: {retry: {max_attempts: 2, initial_delay: 1s}, on_failure: halt}\n";
+        error_policy: {retry: {max_attempts: 2, initial_interval: 1s}, on_failure: halt}\n";
     let project = repository(workflow);
     let script = "cat > prompt.log; echo second >> a.txt; test $SKEIN_ATTEMPT -gt 1";
     project.folder.write(
