@@ -66,7 +66,7 @@ pub(super) struct Laid {
 
 /// An attempt that was laid out.
 pub(super) enum Begun {
-    Ready(Task, Box<Laid>),
+    Ready(Box<(Task, Laid)>),
     /// The work was done before, and only its end was not told.
     Over(Report),
 }
@@ -159,7 +159,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
         mark,
         tree,
     };
-    Ok(Begun::Ready(task, Box::new(laid)))
+    Ok(Begun::Ready(Box::new((task, laid))))
 }
 
 /// Puts the artifacts of others into the workspace.
@@ -208,7 +208,7 @@ impl Laid {
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
         let end = match confine::unmake(&self.made, &self.folder) {
-            Ok(()) => self.became(ended),
+            Ok(()) => self.became(shared, ended),
             Err(error) => wrong(error),
         };
         let report = Report { end, cost: self.hired.as_ref().map_or_else(Cost::default, Hired::cost) };
@@ -216,9 +216,13 @@ impl Laid {
         self.tree.end(visit, &self.files, report)
     }
 
-    fn became(&self, ended: &Ended) -> AttemptEnd {
+    fn visit<'a>(&'a self, shared: &'a Shared) -> Visit<'a> {
+        Visit { shared, job: &self.job, run: &self.run, mark: &self.mark }
+    }
+
+    fn became(&self, shared: &Shared, ended: &Ended) -> AttemptEnd {
         match self.job.attempt.role {
-            Role::Check => self.checked(ended),
+            Role::Check => self.checked(shared, ended),
             Role::Main => self.worked(ended),
             Role::Summary => self.summed_up(ended),
             Role::Undo => self.given(ended),
@@ -297,7 +301,7 @@ impl Laid {
         }
     }
 
-    fn checked(&self, ended: &Ended) -> AttemptEnd {
+    fn checked(&self, shared: &Shared, ended: &Ended) -> AttemptEnd {
         let check = self.check.as_deref().unwrap_or_default();
         let file = self.decision();
         let verdict = match (&ended.how, self.speaks) {
@@ -306,14 +310,18 @@ impl Laid {
             }
             _ => self.done(ended).map(|done| verdict::of_agent(file.as_deref(), &self.said(done), check)),
         };
-        verdict.map_or_else(|end| end, |verdict| self.guarded(verdict.end()))
+        verdict.map_or_else(|end| end, |verdict| self.guarded(shared, verdict.end()))
     }
 
     /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
-    fn guarded(&self, end: AttemptEnd) -> AttemptEnd {
+    fn guarded(&self, shared: &Shared, end: AttemptEnd) -> AttemptEnd {
         let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
-        let git = Git { folder: workspace.path(), kept: self.files.root(), mark: &self.mark };
-        match git.changed(workspace, &guard.convergence) {
+        let own = self.tree.changed_files(self.visit(shared), workspace, &guard.convergence);
+        let asked = || {
+            let git = Git { folder: workspace.path(), kept: self.files.root(), mark: &self.mark };
+            git.changed(workspace, &guard.convergence)
+        };
+        match own.unwrap_or_else(asked) {
             Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
             Err(why) => never(format!("it cannot be told which files were changed: {why}")),
         }

@@ -112,7 +112,7 @@ impl Job {
             idle: step.policy.idle_timeout,
             start: step.policy.start_timeout,
             isolation: work.isolation.clone(),
-            keeping: Keeping::of(step),
+            keeping: keeping(step, main),
             watched: false,
             snapshot: (!takes.is_empty() || context.is_some()).then(|| Box::new(Snapshot::of(running))),
             context,
@@ -192,6 +192,12 @@ impl Job {
             _ => None,
         }
     }
+}
+
+/// What is checked, summed up or undone is never tried in a workspace that is put back.
+fn keeping(step: &Step, main: bool) -> Keeping {
+    let keeping = Keeping::of(step);
+    Keeping { restores: keeping.restores && main, ..keeping }
 }
 
 /// What the budgets of a step and of its run leave, of those that stop what spends them.

@@ -189,7 +189,7 @@ impl Shared {
     }
 
     /// Starts the program, unless it was called off meanwhile.
-    fn work(self: Arc<Shared>, task: Task, mut laid: Box<Laid>, key: Doing, finish: Finish) {
+    fn work(self: Arc<Shared>, task: Task, mut laid: Laid, key: Doing, finish: Finish) {
         if self.is_stopped(&key) {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
@@ -290,7 +290,10 @@ impl Hands for Crew {
         self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
         let body = move || match attempt::lay_out(&shared, job) {
-            Ok(Begun::Ready(task, laid)) => shared.work(task, laid, key, finish),
+            Ok(Begun::Ready(ready)) => {
+                let (task, laid) = *ready;
+                shared.work(task, laid, key, finish);
+            }
             Ok(Begun::Over(Report { end, cost })) => shared.finish(&key, end, cost, finish),
             Err(end) => shared.end(&key, end, finish),
         };

@@ -89,7 +89,7 @@ impl Merge<'_> {
         let tree = id(parts.next().unwrap_or_default())?;
         match status {
             0 => Ok(Ok(tree)),
-            _ => Ok(Err(parts.map(|name| super::path(name)).collect())),
+            _ => Ok(Err(parts.map(super::path).collect())),
         }
     }
 

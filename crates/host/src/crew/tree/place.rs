@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use skein_core::{
     engine::{AttemptEnd, Mode, Role},
+    ir::Convergence,
     limits,
 };
 
@@ -40,6 +41,8 @@ pub(in crate::crew) struct Place {
     pub(super) watched: Option<Watched>,
     /// Whether the workspace was put back to what it was.
     pub put_back: bool,
+    /// Since when what is there has been worked on, and what was there before, if it is gone on with.
+    goes_on: Option<(u64, Option<String>)>,
     /// What an earlier attempt changed, if that is to be told.
     pub earlier: Option<String>,
     /// What is no part of a workspace.
@@ -76,6 +79,7 @@ impl Place {
             unknown: None,
             watched: None,
             put_back: false,
+            goes_on: None,
             earlier: None,
             without,
         };
@@ -106,6 +110,31 @@ impl Place {
         let Some(own) = &self.own else { return Ok(None) };
         let shadow = self.shadow(visit)?;
         Ok(Some(Behind { top: own.path().to_owned(), objects: own::borrowed(&shadow) }))
+    }
+
+    /// The files of a tree of its own that are not as they were when it was made, by their names in a folder of it. None:
+    /// there is no such tree, or they are to be compared with something else.
+    pub fn changed_files(
+        &self,
+        visit: Visit<'_>,
+        folder: &Root,
+        convergence: &Convergence,
+    ) -> Option<Result<Vec<String>, String>> {
+        let (own, view) = (self.own.as_ref()?, self.view.as_ref()?);
+        if convergence.diff_base_ref.is_some() || convergence.diff_base_ref_file.is_some() {
+            return None;
+        }
+        let turn = visit.shared.trees.turn(&visit.job.run);
+        let _one = locked(&turn);
+        let changed = || {
+            let shadow = self.shadow(visit)?;
+            let now = shadow.take(view)?.tree;
+            let below = folder.path().strip_prefix(own.path()).unwrap_or(Path::new(""));
+            let changes = shadow.changes(&own.note.commit, &now)?;
+            let named = changes.iter().filter_map(|change| change.path.strip_prefix(below).ok());
+            Ok(named.map(|path| path.to_string_lossy().into_owned()).collect())
+        };
+        Some(changed())
     }
 
     /// A folder of the shared workspace as it is called in the tree that is worked in.
@@ -139,9 +168,13 @@ impl Place {
                 None
             }
         };
+        let began = number(&mut turn, run).map_err(wrong)?;
+        let (since, back) = self.goes_on.clone().unwrap_or((began, before.clone()));
         let watched = Watched {
             folder: self.folder.path().to_owned(),
-            began: number(&mut turn, run).map_err(wrong)?,
+            began,
+            since,
+            back,
             ended: None,
             life: shared.trees.life.clone(),
             before,
@@ -225,7 +258,7 @@ impl Visit<'_> {
     fn look_back(&self, shadow: &Shadow<'_>, place: &mut Place) -> Result<(), String> {
         let Some(view) = place.view.clone() else { return Ok(()) };
         let Some((id, files, mut note)) = watch::earlier(self.run, self.job.attempt) else { return Ok(()) };
-        let Some(before) = note.before.clone() else { return Ok(()) };
+        let (Some(before), Some(begin)) = (note.before.clone(), note.back.clone()) else { return Ok(()) };
         if note.after.is_none() {
             // It was cut off, and nobody has looked since.
             let now = shadow.take(&view)?;
@@ -236,12 +269,15 @@ impl Visit<'_> {
         let after = note.after.clone().unwrap_or_default();
         let back = self.goes_back();
         if back && watch::was_alone(self.run, id, &note).map_err(|error| error.to_string())? {
-            match (Putting { shadow, run: self.run, view: &view }).put(&after, &before) {
+            match (Putting { shadow, run: self.run, view: &view }).put(&after, &begin) {
                 Ok(()) => place.put_back = true,
                 // Someone else has changed the same files since; that is theirs.
                 Err(Unput::Changed(_)) => {}
                 Err(Unput::Failed(why)) => return Err(why),
             }
+        }
+        if !place.put_back && self.job.mode != Mode::Again {
+            place.goes_on = Some((note.since, note.back.clone()));
         }
         let tells = self.job.mode == Mode::Again && self.job.keeping.on_retry == OnRetry::KeepAndTell;
         if !place.put_back && (tells || back) {

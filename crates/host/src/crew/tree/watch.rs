@@ -21,6 +21,11 @@ pub(super) struct Watched {
     pub ended: Option<u64>,
     /// The engine that started it.
     pub life: String,
+    /// Since when what it goes on with has been worked on, and the state before that: other than its own beginning where it
+    /// goes on with what an attempt left that was cut off.
+    pub since: u64,
+    #[serde(default)]
+    pub back: Option<String>,
     /// The states before and after it, where they are kept.
     #[serde(default)]
     pub before: Option<String>,
@@ -46,9 +51,9 @@ impl Watched {
     fn meets(&self, other: &Watched) -> bool {
         let near = |a: &Path, b: &Path| a.starts_with(b) || b.starts_with(a);
         let later = match other.ended {
-            Some(ended) => ended > self.began,
+            Some(ended) => ended > self.since,
             // One of an engine that died ended with it.
-            None => other.life == self.life || other.began > self.began,
+            None => other.life == self.life || other.began > self.since,
         };
         !other.own && near(&self.folder, &other.folder) && later
     }
@@ -94,6 +99,8 @@ mod tests {
             began,
             ended,
             life: life.into(),
+            since: began,
+            back: None,
             before: None,
             after: None,
             own: false,
@@ -117,5 +124,7 @@ mod tests {
         ] {
             assert_eq!(it.meets(&other), meets, "{other:?}");
         }
+        let longer = Watched { since: 2, ..it };
+        assert!(longer.meets(&note("/w/a", 1, Some(4), "two")), "it goes on with what was begun before");
     }
 }

@@ -9,6 +9,7 @@ mod checks;
 mod ends;
 mod limits;
 mod resumed;
+mod trees;
 mod walls;
 mod works;
 

@@ -38,7 +38,6 @@ fn nothing_that_a_repository_names_is_run() {
         "core.alternateRefsCommand",
     ];
     for key in keys {
-        fs::write(project.path(".git/next"), "").unwrap();
         git(&project.folder, &["config", key, &evil]);
     }
     git(&project.folder, &["config", "filter.evil.required", "true"]);
@@ -63,6 +62,8 @@ fn nothing_that_a_repository_names_is_run() {
         "to the byte, without filters"
     );
     assert_eq!(project.read("b.txt"), "x\n");
+    git(&project.folder, &["status"]);
+    assert!(project.path("evil-was-here").exists(), "whoever asks as usual runs it");
 }
 
 /// A worker owns the git folder of its tree, and can plant another repository in the workspace. The engine asks neither.
@@ -87,17 +88,24 @@ fn nothing_that_a_worker_plants_is_run() {
     assert!(!project.path("evil-was-here").exists());
     assert_eq!(project.read("planted.txt"), "planted\n");
     assert_eq!(project.read("last.txt"), "last\n");
+    git(&project.folder, &["-C", "other", "status"]);
+    assert!(project.path("evil-was-here").exists(), "whoever asks as usual runs it");
 }
 
-/// A link that a worker makes of a folder leads nothing out of the workspace.
+/// A folder that has become a link leads nothing out of the workspace.
 #[test]
 fn a_merge_does_not_follow_links() {
     let project = repository("");
+    let whole = |name: &str| project.path(name).display().to_string();
+    let wait = format!("echo $$ > {}; cat {} > /dev/null", whole("begun"), whole("go"));
+    project.folder.write("flow.yaml", flow(&apart("own", "", &format!("mkdir d; echo x > d/x; {wait}"))));
+    let going = project.begin("run flow.yaml --format jsonl");
+    project.begun();
     let outside = crate::session::Folder::new();
-    let link = format!("rm -rf d; ln -s {} d", outside.0.display());
-    let steps = step("link", "", &link)
-        + &apart("own", "", "mkdir -p d; echo x > d/x").replace("  own:", "  own:\n    depends_on: [link]");
-    project.folder.write("flow.yaml", flow(&steps));
-    project.skein("run flow.yaml");
+    std::os::unix::fs::symlink(&outside.0, project.path("d")).unwrap();
+    project.go();
+    let (code, lines, errors) = going.end();
+    assert_eq!(code, Some(4), "{lines}{errors}");
+    assert!(lines.contains("merge_conflict") || lines.contains("symbolic link"), "{lines}");
     assert!(!outside.0.join("x").exists());
 }

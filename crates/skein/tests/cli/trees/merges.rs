@@ -120,16 +120,16 @@ fn items_have_a_tree_each() {
         type: fan_out\n    x-skein: {workspace: {isolation: worktree}}\n    fan_out:\n      source: \"${{ parameters.names }}\"\n      \
         stage_template:\n        roles: {primary: \"agent:writer\"}\n        inputs:\n          name: {type: string, source: \"${{ item }}\"}\n";
     let project = repository(workflow);
-    let script = "cat > /dev/null; ls *.item 2> /dev/null && exit 1; \
-                  n=$(tr -dc xyz < $SKEIN_INPUTS | tail -c 1); echo $n > $n.item; sleep 0.1";
+    let script = "cat > /dev/null; n=$(tr -dc xyz < $SKEIN_INPUTS | tail -c 1); pwd > $n.item";
     project.folder.write(
         "skein.toml",
         format!("[agents.writer]\nworker = \"CUSTOM\"\ncommand = [\"bash\", \"-c\", '''{script}''']\ncapabilities = [\"READ\", \"EDIT\"]\n"),
     );
     let result = project.json("run flow.yaml", 0);
-    for name in ["x", "y", "z"] {
-        assert_eq!(project.read(&format!("{name}.item")), format!("{name}\n"), "{result}");
-    }
+    let mut places = ["x", "y", "z"].map(|name| project.read(&format!("{name}.item"))).to_vec();
+    places.sort();
+    places.dedup();
+    assert!(places.len() == 3 && places.iter().all(|place| place.contains("/trees/")), "{places:?}");
     assert!(trees(&project, &result).is_empty());
 }
 
@@ -170,4 +170,17 @@ fn what_a_step_changes_in_the_workspace_is_told() {
         &diff[diff.len() - 200..]
     );
     assert_eq!(project.read("new.txt"), "hush-hush-hush\n");
+}
+
+/// What a check is guarded by is looked for in the tree.
+#[test]
+fn guards_look_into_the_tree() {
+    let check = "completion_check:\n      worker: CUSTOM\n      capabilities: [READ]\n      timeout: 1m\n      instructions: 'true'\n    \
+        max_iterations: 3\n    convergence: {enabled: true, stall_threshold: 2, allowed_paths: [src]}\n    \
+        x-skein: {workspace: {isolation: worktree}}";
+    let script = "mkdir -p src; echo x > src/x; if [ $SKEIN_ITERATION -eq 1 ]; then echo x > outside.txt; else rm -f outside.txt; fi";
+    let project = repository(&flow(&step("it", check, script)));
+    let result = project.json("run flow.yaml", 0);
+    assert_eq!(of(&result, "it")["iterations"], 2, "{result}");
+    assert!(project.path("src/x").exists() && !project.path("outside.txt").exists());
 }

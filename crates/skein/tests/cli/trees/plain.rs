@@ -3,7 +3,10 @@
 use std::fs;
 
 use super::{apart, flow, kept, step};
-use crate::kept::Project;
+use crate::{
+    kept::Project,
+    session::{run, without_name_spaces},
+};
 
 fn project(workflow: &str) -> Project {
     let project = Project::new();
@@ -54,4 +57,17 @@ fn more_than_can_be_kept_is_refused() {
     let told = project.ends("run flow.yaml", 4);
     assert!(told.contains("at most 2147483648 are kept of a folder that is no repository"), "{told}");
     assert!(!project.path("new.txt").exists(), "it is not begun");
+}
+
+/// Where nobody may have name spaces, a tree of its own is kept apart all the same.
+#[test]
+fn a_tree_behind_rules_alone() {
+    let script = "echo x > new.txt; git status --short; echo x > WHOLE/outside.txt && exit 7; true";
+    let project = super::repository("");
+    let whole = project.folder.0.display().to_string();
+    project.folder.write("flow.yaml", flow(&apart("it", "", &script.replace("WHOLE", &whole))));
+    let done = run(&mut without_name_spaces(&project.command("run flow.yaml")));
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    assert_eq!(project.read("new.txt"), "x\n");
+    assert!(!project.path("outside.txt").exists());
 }
