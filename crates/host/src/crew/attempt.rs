@@ -90,7 +90,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
     }
     let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
-    files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
+    files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
     let mut tree = Place::enter(visit, base, place)?;
     let folder = tree.folder.clone();
     take_in(&run, &folder, &job)?;
@@ -119,6 +119,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
     };
     let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
+    task.notes = Some(run.notes());
     task.arguments = command.arguments;
     task.environment = environment;
     let own = tree.behind(visit).map_err(never)?;

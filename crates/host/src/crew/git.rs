@@ -9,7 +9,6 @@ use std::{
     ffi::{OsStr, OsString},
     io::Read,
     path::{Path, PathBuf},
-    sync::mpsc::channel,
 };
 
 use skein_core::{ir::Convergence, limits, time::Millis};
@@ -157,9 +156,7 @@ impl Git<'_> {
         task.stdout = Some(out.clone());
         task.limit = Some(question.limit);
         task.filter = question.filter;
-        let (tell, told) = channel();
-        worker::start(task, move |ended| drop(tell.send(ended)));
-        let ended = told.recv().map_err(|_| "git could not be asked".to_owned())?;
+        let ended = worker::run(task, drop);
         let How::Exited(status) = ended.how else { return Err(format!("git: {}", ended.how.message())) };
         let stdout = ended.stdout.as_ref();
         if stdout.is_some_and(|stdout| stdout.problem.is_some() || (stdout.cut && question.most.is_none())) {

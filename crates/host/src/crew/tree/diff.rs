@@ -1,6 +1,6 @@
 //! What an attempt changed, as people read it: a file beside its log, no larger than it may be.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, io::Write};
 
 use skein_core::limits;
 
@@ -64,7 +64,9 @@ pub(super) fn write_unknown(files: &AttemptDir, why: &str) -> Result<(), String>
 }
 
 fn write(files: &Root, text: &[u8]) -> Result<(), String> {
-    files.replace_unsynced(AttemptDir::CHANGES, text).map_err(|error| error.to_string())
+    let mut file = files.create(AttemptDir::CHANGES, false).map_err(|error| error.to_string())?;
+    file.write_all(text).map_err(|error| error.to_string())?;
+    file.place_unsynced().map_err(|error| error.to_string())
 }
 
 /// To the end of a line, with a line that says so.

@@ -54,7 +54,7 @@ impl Place {
             watched.ended = number(turn, visit.run).ok();
             watched.after =
                 after.as_ref().ok().and_then(|after| after.as_ref().map(|after| after.tree.clone()));
-            watched.write(files).map_err(|error| error.to_string())?;
+            watched.write(files, false).map_err(|error| error.to_string())?;
         }
         after
     }

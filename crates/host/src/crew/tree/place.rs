@@ -181,11 +181,11 @@ impl Place {
             after: None,
             own: self.own.is_some(),
         };
-        watched.write(files).map_err(|error| wrong(error.to_string()))?;
+        watched.write(files, job.keeping.restores).map_err(|error| wrong(error.to_string()))?;
         if let Some(earlier) = &self.earlier {
             files
                 .root()
-                .replace_unsynced(AttemptDir::EARLIER, earlier.as_bytes())
+                .write_new(AttemptDir::EARLIER, earlier.as_bytes())
                 .map_err(|error| wrong(error.to_string()))?;
         }
         self.watched = Some(watched);
@@ -264,7 +264,7 @@ impl Visit<'_> {
             let now = shadow.take(&view)?;
             shadow.write_changes(&files, &before, &now)?;
             note.after = Some(now.tree);
-            note.write(&files).map_err(|error| error.to_string())?;
+            note.write(&files, false).map_err(|error| error.to_string())?;
         }
         let after = note.after.clone().unwrap_or_default();
         let back = self.goes_back();

@@ -2,7 +2,10 @@
 //!
 //! Owns the notes beside the logs of attempts. They are told apart by numbers that go up over all lives of the engine.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
@@ -42,9 +45,16 @@ impl Watched {
         serde_json::from_slice(&bytes).ok()
     }
 
-    pub fn write(&self, files: &AttemptDir) -> Result<(), PathError> {
+    /// Whether it must outlive the machine: who needs it to put a workspace back does without it otherwise.
+    pub fn write(&self, files: &AttemptDir, lasts: bool) -> Result<(), PathError> {
         let bytes = serde_json::to_vec(self).expect("it is plain data");
-        files.root().replace(AttemptDir::WORKSPACE, &bytes)
+        if lasts {
+            return files.root().replace(AttemptDir::WORKSPACE, &bytes);
+        }
+        let mut file = files.root().create(AttemptDir::WORKSPACE, false)?;
+        file.write_all(&bytes)
+            .map_err(|error| PathError::new(files.root().path(), Path::new(AttemptDir::WORKSPACE), error))?;
+        file.place_unsynced()
     }
 
     /// Whether two of different steps could have changed the same files while the first of them lasted, or since.
