@@ -14,6 +14,7 @@ fn twice(name: &str, workspace: &str, script: &str) -> String {
 #[test]
 fn a_workspace_is_kept_unless_told_otherwise() {
     let project = repository(&flow(&twice("it", "on_retry: keep", TWICE)));
+    assert!(!project.ends("plan flow.yaml", 0).contains("another attempt"));
     project.json("run flow.yaml", 0);
     assert_eq!(project.read("tries.txt"), "tried\ntried\n");
 }
@@ -24,6 +25,8 @@ fn a_workspace_is_put_back_before_another_attempt() {
         format!("test -e a.txt; test ! -e new.txt; test ! -e deep; mkdir deep; echo x > deep/x; {TWICE}");
     for isolation in ["on_retry: reset", "on_retry: reset, isolation: worktree"] {
         let project = repository(&flow(&twice("it", isolation, &format!("set -e\n{script}"))));
+        let plan = project.ends("plan flow.yaml", 0);
+        assert!(plan.contains("another attempt finds the workspace as it was before"), "{plan}");
         let result = project.json("run flow.yaml", 0);
         assert_eq!(of(&result, "it")["attempts"], 2, "{isolation}");
         assert_eq!(project.read("tries.txt"), "tried\n", "{isolation}");
