@@ -92,6 +92,8 @@ pub const HOOK: u64 = 5 * MINUTE;
 pub const GIT: u64 = MINUTE;
 /// How long a command may take that proves something, if the step itself has no shorter time.
 pub const PROOF: u64 = 30 * MINUTE;
+/// How long git may take to keep or bring back the state of a workspace.
+pub const SNAPSHOT: u64 = 10 * MINUTE;
 
 // Coding agents.
 /// How long one may take until it first prints something, and be silent, where the source says nothing.
@@ -119,6 +121,12 @@ pub const ARTIFACTS_BYTES: u64 = 10 * GIB;
 pub const ARTIFACT_FILES: usize = 100_000;
 pub const ARTIFACT_DEPTH: usize = 128;
 pub const LOG_BYTES: usize = 64 * MIB;
+/// What is kept of a workspace that is no repository, so that it can be put back.
+pub const SNAPSHOT_FILES: usize = 50_000;
+pub const SNAPSHOT_BYTES: u64 = 2 * GIB;
+/// The largest file of which changes are shown, and how much of the changes of an attempt is kept.
+pub const CHANGED_FILE_BYTES: u64 = 16 * 1024 * 1024;
+pub const CHANGES_BYTES: u64 = 4 * 1024 * 1024;
 /// A shorter secret would be found by chance in text that has nothing to do with it.
 pub const SECRET_BYTES_LEAST: usize = 8;
 pub const SECRET_BYTES: usize = 16 * KIB;

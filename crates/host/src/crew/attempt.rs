@@ -25,7 +25,9 @@ use super::{
     job::Job,
     prompt::{self, Around},
     protect::Protected,
-    tool, verdict,
+    tool,
+    tree::{self, Place, Visit},
+    verdict,
 };
 use crate::{
     agent::Done,
@@ -66,32 +68,51 @@ pub(super) struct Laid {
     /// The state folder.
     state: PathBuf,
     mark: Mark,
+    tree: Place,
+}
+
+/// An attempt that was laid out.
+pub(super) enum Begun {
+    Ready(Box<(Task, Laid)>),
+    /// The work was done before, and only its end was not told.
+    Over(Report),
 }
 
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
-pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), AttemptEnd> {
+pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEnd> {
     if let Some(tool) = job.tool() {
         tool::check_inputs(tool, &job.given.inputs)?;
     }
     let about = &job.about;
     let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
     let grants = grants.map_err(never)?;
-    let folder = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
+    let base = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
     let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
+    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
+    let context = tell_context(shared, &run, &grants, &job)?;
+    let place = context.as_ref().map(|context| context.root().path());
+    let visit = Visit { shared, job: &job, run: &run, mark: &mark };
+    if let Some(report) = tree::finished(visit, &base, place)? {
+        return Ok(Begun::Over(report));
+    }
     let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
     files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
-    let context = tell_context(shared, &run, &grants, &job)?;
+    let mut tree = Place::enter(visit, base, place)?;
+    let folder = tree.folder.clone();
     take_in(&run, &folder, &job)?;
+    tree.begin(visit, &files)?;
     // Only the checker of this attempt is told it.
     let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
     if check.is_some() {
         // What an earlier check decided, or the worker wrote in its place, is not this one's.
         remove_decision(&folder, &job)?;
     }
-    let place = context.as_ref().map(|context| context.root().path());
-    let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
+    let mut environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
+    if tree.earlier.is_some() {
+        environment.push(("SKEIN_CHANGES".into(), files.earlier().into()));
+    }
     let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
     let plain = Around {
         files: &files,
@@ -100,14 +121,16 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
         check: check.as_deref(),
         goes_on: false,
         answers: false,
+        put_back: tree.put_back,
+        earlier: tree.earlier.as_deref(),
     };
     let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
-    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
     task.notes = Some(run.notes());
     task.arguments = command.arguments;
     task.environment = environment;
-    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };
+    let own = tree.behind(visit).map_err(never)?;
+    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
     let (behind, made) = confine::behind(shared, &job, &places).map_err(wrong)?;
     if behind.is_some() {
         let scratch = files.scratch().map_err(wrong)?;
@@ -129,6 +152,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let protected = Protected::of(shared, &job, &run, &files, &folder, &without)?;
     let protected = protected.map(|protected| (protected, shared.company.enter(folder.path())));
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
+    let workspace = workspace.map(|workspace| tree.of_shared(&workspace)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
     let laid = Laid {
         job,
@@ -147,8 +171,9 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
         walled: task.behind.is_some(),
         state,
         mark,
+        tree,
     };
-    Ok((task, laid))
+    Ok(Begun::Ready(Box::new((task, laid))))
 }
 
 /// Puts the artifacts of others into the workspace.
@@ -193,7 +218,7 @@ fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
 
 impl Laid {
     /// What became of the attempt, now that its program has ended, and what it spent.
-    pub fn take_up(&self, shared: &Shared, key: &Doing, ended: &Ended) -> Report {
+    pub fn take_up(&mut self, shared: &Shared, key: &Doing, ended: &Ended) -> Report {
         let (end, proofs) = match confine::unmake(&self.made, &self.folder) {
             Ok(()) => self.became(shared, key, ended),
             Err(error) => (wrong(error), Vec::new()),
@@ -205,12 +230,18 @@ impl Laid {
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
         let cost = self.hired.as_ref().map_or_else(Cost::default, Hired::cost);
-        Report { proofs, ..Report::new(end, cost) }
+        let report = Report { proofs, ..Report::new(end, cost) };
+        let visit = Visit { shared, job: &self.job, run: &self.run, mark: &self.mark };
+        self.tree.end(visit, &self.files, report)
+    }
+
+    fn visit<'a>(&'a self, shared: &'a Shared) -> Visit<'a> {
+        Visit { shared, job: &self.job, run: &self.run, mark: &self.mark }
     }
 
     fn became(&self, shared: &Shared, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
         let end = match self.job.attempt.role {
-            Role::Check => self.checked(ended),
+            Role::Check => self.checked(shared, ended),
             Role::Main => return self.worked(shared, key, ended),
             Role::Summary => self.summed_up(ended),
             Role::Undo => self.given(ended),
@@ -293,7 +324,7 @@ impl Laid {
         }
     }
 
-    fn checked(&self, ended: &Ended) -> AttemptEnd {
+    fn checked(&self, shared: &Shared, ended: &Ended) -> AttemptEnd {
         let check = self.check.as_deref().unwrap_or_default();
         let file = self.decision();
         let verdict = match (&ended.how, self.speaks) {
@@ -302,14 +333,18 @@ impl Laid {
             }
             _ => self.done(ended).map(|done| verdict::of_agent(file.as_deref(), &self.said(done), check)),
         };
-        verdict.map_or_else(|end| end, |verdict| self.guarded(verdict.end()))
+        verdict.map_or_else(|end| end, |verdict| self.guarded(shared, verdict.end()))
     }
 
     /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
-    fn guarded(&self, end: AttemptEnd) -> AttemptEnd {
+    fn guarded(&self, shared: &Shared, end: AttemptEnd) -> AttemptEnd {
         let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
-        let git = Git { workspace, kept: self.files.root(), mark: &self.mark };
-        match git.changed(&guard.convergence) {
+        let own = self.tree.changed_files(self.visit(shared), workspace, &guard.convergence);
+        let asked = || {
+            let git = Git { folder: workspace.path(), kept: self.files.root(), mark: &self.mark };
+            git.changed(workspace, &guard.convergence)
+        };
+        match own.unwrap_or_else(asked) {
             Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
             Err(why) => never(format!("it cannot be told which files were changed: {why}")),
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use skein_core::{engine::Mode, ir::Worker};
 
-use super::{Shared, job::Job, protect};
+use super::{Shared, job::Job, protect, tree};
 use crate::{
     agent::{self, Adapter, Home},
     wall::{Behind, Wall},
@@ -45,6 +45,8 @@ pub(super) struct Places<'a> {
     pub folder: &'a Root,
     /// The context folder.
     pub context: Option<&'a Path>,
+    /// The tree that its folder is in, if that is its own.
+    pub own: Option<tree::Behind>,
 }
 
 /// The wall of an attempt, and the names of files that were made in its workspace so that it may write them.
@@ -66,6 +68,9 @@ pub(super) fn behind(
     };
     wall.writes.extend(places.run.files()?.map(|files| files.path().to_owned()));
     wall.shows.extend(places.context.map(Path::to_owned));
+    if let Some(own) = &places.own {
+        let_in(&mut wall, own, reach, places.folder);
+    }
     match reach {
         Reach::Anywhere => {
             wall.writes.push(PathBuf::from("/"));
@@ -86,6 +91,22 @@ pub(super) fn behind(
         }
     }
     Ok((Some(Behind { builder, wall }), made))
+}
+
+/// A tree of its own is among what is hidden. Its git folder is for whoever works there; others have no use for it.
+fn let_in(wall: &mut Wall, own: &tree::Behind, reach: Reach, folder: &Root) {
+    wall.shows.push(own.objects.clone());
+    match reach {
+        Reach::Anywhere => wall.writes.push(own.top.clone()),
+        Reach::Workspace if own.top == folder.path() => {}
+        Reach::Workspace => {
+            wall.shows.push(own.top.clone());
+            let git = own.top.join(".git");
+            wall.shows.extend([git.join("config"), git.join("hooks")]);
+            wall.writes.push(git);
+        }
+        Reach::Given => wall.shows.push(own.top.clone()),
+    }
 }
 
 /// What an agent needs beyond other workers: its home and the person's login. Of what else the person has set up for

@@ -18,6 +18,7 @@ use super::{
     about::{About, Agent, Tool},
     guard::Guard,
     overlay,
+    tree::Keeping,
 };
 use crate::{
     agent::Left,
@@ -43,6 +44,9 @@ pub struct Job {
     pub evidence: Vec<Evidence>,
     /// What was looked at of that after the attempt before it, if it is made because of that.
     pub proofs: Vec<Proof>,
+    pub keeping: Keeping,
+    /// Whether it must be known who worked in which workspace.
+    pub watched: bool,
     /// What it is given of others' artifacts.
     pub takes: Vec<ArtifactIn>,
     pub gives: Vec<ArtifactOut>,
@@ -114,6 +118,8 @@ impl Job {
             isolation: work.isolation.clone(),
             evidence: if main { work.evidence.clone() } else { Vec::new() },
             proofs: unproven(state, attempt, task.mode),
+            keeping: keeping(step, main),
+            watched: false,
             snapshot: (!takes.is_empty() || context.is_some()).then(|| Box::new(Snapshot::of(running))),
             context,
             takes,
@@ -192,6 +198,12 @@ impl Job {
             _ => None,
         }
     }
+}
+
+/// What is checked, summed up or undone is never tried in a workspace that is put back.
+fn keeping(step: &Step, main: bool) -> Keeping {
+    let keeping = Keeping::of(step);
+    Keeping { restores: keeping.restores && main, ..keeping }
 }
 
 /// What the budgets of a step and of its run leave, of those that stop what spends them.

@@ -22,6 +22,7 @@ mod prompt;
 mod protect;
 mod publish;
 mod tool;
+mod tree;
 mod verdict;
 
 use std::{
@@ -40,8 +41,14 @@ use skein_core::{
 };
 
 pub use about::{About, Agent, Piece, Program, Tool};
+pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 
-use self::{attempt::Laid, company::Company, job::Job};
+use self::{
+    attempt::{Begun, Laid},
+    company::Company,
+    job::Job,
+    tree::Trees,
+};
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
@@ -87,6 +94,7 @@ struct Shared {
     telling: Mutex<()>,
     contexts: Arc<Contexts>,
     company: Arc<Company>,
+    trees: Trees,
     /// Told when something of `live` is gone.
     left: Condvar,
 }
@@ -131,6 +139,7 @@ impl Crew {
             telling: Mutex::default(),
             contexts: Arc::default(),
             company: Arc::default(),
+            trees: Trees::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared) })
@@ -189,7 +198,7 @@ impl Shared {
     }
 
     /// Runs the program, unless it was called off meanwhile.
-    fn work(&self, task: Task, laid: Laid, key: Doing, finish: Finish) {
+    fn work(&self, task: Task, mut laid: Laid, key: Doing, finish: Finish) {
         if self.is_stopped(&key) {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
@@ -230,12 +239,7 @@ impl Shared {
 
     fn finish(&self, key: &Doing, report: Report, finish: Finish) {
         self.gone(key);
-        let Report { end, cost, mut proofs } = report;
-        for proof in &mut proofs {
-            proof.what = self.redactor.redact_str(&proof.what);
-            proof.found = self.redactor.redact_str(&proof.found);
-        }
-        finish.tell(Report { end: self.without_secrets(end), cost, proofs });
+        finish.tell(self.without_secrets(report));
     }
 
     /// Asks for the end of something that has begun.
@@ -246,7 +250,16 @@ impl Shared {
     }
 
     /// Secrets are taken out before anything is decided or kept.
-    fn without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
+    fn without_secrets(&self, report: Report) -> Report {
+        let Report { end, cost, mut proofs } = report;
+        for proof in &mut proofs {
+            proof.what = self.redactor.redact_str(&proof.what);
+            proof.found = self.redactor.redact_str(&proof.found);
+        }
+        Report { end: self.end_without_secrets(end), cost, proofs }
+    }
+
+    fn end_without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
         let texts = |texts: Vec<String>| texts.iter().map(|text| self.redactor.redact_str(text)).collect();
         match end {
             AttemptEnd::Succeeded { output } => {
@@ -297,13 +310,17 @@ impl Hands for Crew {
     fn start(&mut self, running: Running<'_>, attempt: AttemptId, task: &Assignment, finish: Finish) {
         let key = (running.run.clone(), Work::Attempt(attempt));
         let job = match Job::of(running, attempt, task) {
-            Ok(job) => job,
+            Ok(job) => Job { watched: self.shared.trees.is_watched(running.run, running.plan), ..job },
             Err(why) => return self.shared.end(&key, attempt::never(why), finish),
         };
         self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
         let body = move || match attempt::lay_out(&shared, job) {
-            Ok((task, laid)) => shared.work(task, laid, key, finish),
+            Ok(Begun::Ready(ready)) => {
+                let (task, laid) = *ready;
+                shared.work(task, laid, key, finish);
+            }
+            Ok(Begun::Over(report)) => shared.finish(&key, report, finish),
             Err(end) => shared.end(&key, end, finish),
         };
         // Without a thread the attempt is dropped, and so told to be lost.
@@ -334,6 +351,7 @@ impl Hands for Crew {
     fn forget(&mut self, run: &RunId) {
         self.shared.each_of(run, Live::kill);
         self.shared.contexts.release(run);
+        self.shared.trees.forget(run);
     }
 }
 

@@ -29,6 +29,7 @@ mod run;
 mod runs;
 mod session;
 mod terminal;
+mod trees;
 mod undo;
 mod validate;
 mod wall;

@@ -13,5 +13,6 @@ mod flows;
 mod hangs;
 mod limits;
 mod resumed;
+mod trees;
 mod walls;
 mod works;
