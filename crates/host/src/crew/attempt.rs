@@ -285,7 +285,7 @@ impl Laid {
     /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
     fn guarded(&self, end: AttemptEnd) -> AttemptEnd {
         let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
-        let git = Git { workspace, kept: self.files.root(), mark: &self.mark };
+        let git = Git { workspace, kept: self.files.root(), mark: &self.mark, limit: None, call: None };
         match git.changed(&guard.convergence) {
             Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
             Err(why) => never(format!("it cannot be told which files were changed: {why}")),

@@ -7,12 +7,13 @@ use std::{
     collections::BTreeSet,
     ffi::OsString,
     path::{Path, PathBuf},
-    sync::mpsc::channel,
+    sync::{Arc, mpsc::channel},
 };
 
+use serde_json::{Value, json};
 use skein_core::{ir::Convergence, limits, time::Millis};
 
-use super::environment;
+use super::{builtin::Call, environment};
 use crate::{
     worker::{self, How, Mark, Task},
     workspace::Root,
@@ -31,9 +32,48 @@ pub(super) struct Git<'a> {
     pub workspace: &'a Root,
     pub kept: &'a Root,
     pub mark: &'a Mark,
+    /// The longest that a question may take, where that is less than usual.
+    pub limit: Option<Millis>,
+    /// What asks, and is called off as a whole.
+    pub call: Option<&'a Arc<Call>>,
 }
 
 impl Git<'_> {
+    /// What has changed since the last commit, file by file.
+    pub fn status(&self) -> Result<Value, String> {
+        let settings = self.without_filters()?;
+        let arguments = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=dirty"];
+        let (status, said) = self.ask("git-status", &arguments, &settings)?;
+        if status != 0 {
+            return Err(format!("git says: {}", said.tail));
+        }
+        let files: Vec<Value> = names(&said.out)
+            .iter()
+            .filter_map(|line| line.split_at_checked(3))
+            .map(|(state, path)| json!({"path": path, "status": state.trim()}))
+            .collect();
+        Ok(json!({"clean": files.is_empty(), "files": files}))
+    }
+
+    /// The differences from a commit, as text.
+    pub fn diff(&self, base: &str) -> Result<Value, String> {
+        if !is_ref(base) {
+            return Err(format!("`{}` cannot name a commit", worker::shown(base.as_bytes())));
+        }
+        let settings = self.without_filters()?;
+        let arguments =
+            ["diff", "--relative", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv"];
+        let arguments: Vec<&str> = arguments.into_iter().chain(["--end-of-options", base, "--"]).collect();
+        let (status, said) = self.ask("git-diff", &arguments, &settings)?;
+        if status != 0 {
+            return Err(format!("git says: {}", said.tail));
+        }
+        if said.out.len() > limits::VALUE_BYTES {
+            return Err(format!("the differences are more than {} bytes", limits::VALUE_BYTES));
+        }
+        Ok(json!({"diff": String::from_utf8_lossy(&said.out)}))
+    }
+
     /// The files that differ from what they are compared with, and those that git does not know yet.
     pub fn changed(&self, convergence: &Convergence) -> Result<Vec<String>, String> {
         let base = self.base(convergence)?;
@@ -137,9 +177,12 @@ impl Git<'_> {
         task.environment.extend(fixed.map(|(name, value)| (name.into(), value.into())));
         task.environment.extend_from_slice(settings);
         task.stdout = Some(out.clone());
-        task.limit = Some(Millis(limits::GIT));
+        task.limit = Some(self.limit.unwrap_or(Millis(limits::GIT)).min(Millis(limits::GIT)));
         let (tell, told) = channel();
-        worker::start(task, move |ended| drop(tell.send(ended)));
+        let handle = worker::start(task, move |ended| drop(tell.send(ended)));
+        if let Some(call) = self.call {
+            call.asks(handle);
+        }
         let ended = told.recv().map_err(|_| "git could not be asked".to_owned())?;
         let How::Exited(status) = ended.how else { return Err(format!("git: {}", ended.how.message())) };
         if ended.stdout.as_ref().is_some_and(|stdout| stdout.cut || stdout.problem.is_some()) {

@@ -181,10 +181,7 @@ impl Job {
 
     /// The tool that does it, where a tool does.
     pub fn tool(&self) -> Option<&Tool> {
-        match &self.worker {
-            Worker::Tool { tool, pinned } => self.about.tools.get(&Tool::key(tool, pinned.as_deref())),
-            _ => None,
-        }
+        self.about.tools.get(&Tool::key(&self.worker)?)
     }
 }
 

@@ -6,6 +6,7 @@
 mod about;
 mod attempt;
 mod back;
+mod builtin;
 mod command;
 mod confine;
 mod environment;
@@ -36,8 +37,9 @@ use skein_core::{
 };
 
 pub use about::{About, Agent, Piece, Program, Tool};
+pub use builtin::Function;
 
-use self::{attempt::Laid, job::Job};
+use self::{attempt::Laid, builtin::Call, job::Job};
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
@@ -96,6 +98,8 @@ enum Live {
         stopped: bool,
     },
     Working(Handle),
+    /// It is done in this process.
+    Called(Arc<Call>),
 }
 
 impl fmt::Debug for Crew {
@@ -261,6 +265,7 @@ impl Live {
         match self {
             Live::Ahead { stopped } => *stopped = true,
             Live::Working(handle) => handle.stop(),
+            Live::Called(call) => call.stop(),
         }
     }
 
@@ -268,6 +273,7 @@ impl Live {
         match self {
             Live::Ahead { stopped } => *stopped = true,
             Live::Working(handle) => handle.kill(),
+            Live::Called(call) => call.stop(),
         }
     }
 }
@@ -281,9 +287,13 @@ impl Hands for Crew {
         };
         self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
-        let body = move || match attempt::lay_out(&shared, job) {
-            Ok((task, laid)) => shared.work(task, laid, key, finish),
-            Err(end) => shared.end(&key, end, finish),
+        let function = job.tool().and_then(|tool| tool.function);
+        let body = move || match function {
+            Some(function) => builtin::work(&shared, &job, function, &key, finish),
+            None => match attempt::lay_out(&shared, job) {
+                Ok((task, laid)) => shared.work(task, laid, key, finish),
+                Err(end) => shared.end(&key, end, finish),
+            },
         };
         // Without a thread the attempt is dropped, and so told to be lost.
         let _ = std::thread::Builder::new().name("attempt".into()).spawn(body);

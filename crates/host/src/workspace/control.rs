@@ -24,7 +24,7 @@ pub(crate) const PROTECTED: [&str; 9] = [
 ];
 
 /// Whose own file a path is or is in.
-pub(super) fn owner(path: &Path) -> Option<&'static str> {
+pub(crate) fn owner(path: &Path) -> Option<&'static str> {
     let own =
         |part: &str| CONTROL.iter().find(|(name, _)| part.eq_ignore_ascii_case(name)).map(|(_, of)| *of);
     path.iter().find_map(|part| part.to_str().and_then(own))

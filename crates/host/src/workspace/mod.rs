@@ -14,7 +14,7 @@ mod run_dir;
 
 pub use artifact::{ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile};
 pub use context::{Context, Contexts, Holder, Ledger, Observation, Source, Story, find_step};
-pub(crate) use control::PROTECTED;
+pub(crate) use control::{PROTECTED, owner as control_owner};
 pub use files::{FileError, Given, GivenAs, Tokens};
 pub use grant::{GrantError, Grants};
 pub use pattern::Pattern;

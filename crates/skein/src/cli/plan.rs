@@ -9,7 +9,7 @@ use skein_dialects::{Diagnostic, render};
 use skein_host::wall;
 
 use super::load::{Loaded, invalid, load};
-use crate::{exit::Exit, output::Output, parameters, plan::PlanView};
+use crate::{exit::Exit, output::Output, parameters, plan::PlanView, resolve::Resolutions};
 
 #[derive(Debug, Args)]
 #[group(skip)]
@@ -37,7 +37,8 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
     let (loaded, plan) = bound(arguments, output)?;
     let walls = std::env::current_exe().map_err(|error| error.to_string()).and_then(|exe| wall::here(&exe));
-    let view = PlanView::of(&plan, &loaded.project.config, walls);
+    let found = Resolutions::of(&plan, &loaded.project);
+    let view = PlanView::of(&plan, &loaded.project.config, &found, walls);
     Ok((loaded, view))
 }
 

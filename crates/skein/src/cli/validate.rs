@@ -4,18 +4,19 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     rc::Rc,
+    sync::Arc,
 };
 
 use clap::Args;
 use serde_json::json;
 use skein_core::plan::Severity;
-use skein_dialects::{Code, Diagnostic, check, load, render};
+use skein_dialects::{Code, Diagnostic, Sort, Source, check, load, render};
 
-use crate::{exit::Exit, find, output::Output, project::OnDisk};
+use crate::{described, exit::Exit, find, output::Output, project::OnDisk};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Files, or folders whose workflows are all checked.
+    /// Files, or folders whose workflows, tools, drivers, actions and routines are all checked.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// Warnings count as errors.
@@ -29,6 +30,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
         if path.is_dir() {
             let found = find::sources(path);
             found.files.iter().for_each(|file| checked.add(file, true));
+            found.described.iter().for_each(|file| checked.add(file, true));
             found.missed.into_iter().for_each(|(folder, why)| checked.miss(&folder, why));
         } else {
             checked.add(path, false);
@@ -60,7 +62,10 @@ impl Checked {
     fn add(&mut self, path: &Path, of_folder: bool) {
         let Some(project) = self.project(path) else { return };
         let mut report = match project.source(path) {
-            Ok(source) => check(source, &*project),
+            Ok(source) => match described::sort_of(path) {
+                Some(sort) => return self.add_described(&project, sort, source),
+                None => check(source, &*project),
+            },
             Err(error) => {
                 self.files += 1;
                 return self.diagnostics.push(*error);
@@ -77,6 +82,13 @@ impl Checked {
         if !of_folder {
             std::mem::forget(report);
         }
+    }
+
+    /// A file that describes what workflows name. Two that are the same are told for the project as a whole.
+    fn add_described(&mut self, project: &OnDisk, sort: Sort, source: Arc<Source>) {
+        self.files += 1;
+        let wrong = described::wrong(project, sort, source);
+        wrong.into_iter().chain(described::twins(project, sort)).for_each(|diagnostic| self.say(diagnostic));
     }
 
     /// A folder that was not looked into could hold anything.
