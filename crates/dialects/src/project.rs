@@ -70,7 +70,7 @@ impl Sort {
             Sort::Skill => ("skill", "skills"),
             Sort::Context => ("context", "contexts"),
             Sort::Domain => ("domain", "domains"),
-            Sort::Governance => ("governance", "governances"),
+            Sort::Governance => ("governance", "governance"),
             Sort::Role => ("role", "roles"),
             Sort::Secret => ("secret", "secrets"),
         }

@@ -75,7 +75,8 @@ impl Action {
     /// Refuses a tool that says of itself that it is more harmless than what it implements.
     pub(super) fn check(&self, tool: &super::Tool, fields: &Fields<'_>, sink: &mut Sink) {
         let mut wider = |name: &str, message: String| {
-            let span = fields.field(name).map_or(fields.head(), |field| field.key_span);
+            let field = fields.field(name).or_else(|| fields.field("implements"));
+            let span = field.map_or(fields.head(), |field| field.key_span);
             let mut diagnostic = Diagnostic::new(Code::Wider, fields.node().source(), span, message);
             diagnostic.severity = skein_core::plan::Severity::Error;
             sink.push(

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use skein_core::ir::{Approver, Kind, Scope, Step, Work, Worker, Workflow};
 use skein_dialects::{Report, Sort, check};
 
-use super::{Entry, plain};
+use super::{Entry, has_versions, plain};
 use crate::{find, project::OnDisk};
 
 /// One place where something is named.
@@ -18,6 +18,8 @@ pub struct Use {
     /// The file, as people are shown it.
     pub file: String,
     pub line: usize,
+    /// The one major version that is meant.
+    major: Option<String>,
 }
 
 /// All uses, by what is used.
@@ -45,18 +47,21 @@ impl Uses {
         let names = [Some(&entry.name), entry.also.as_ref()].into_iter().flatten();
         let all: BTreeSet<&Use> =
             names.filter_map(|name| self.0.get(&(entry.sort, plain(entry.sort, name)))).flatten().collect();
-        all.into_iter().collect()
+        let meant = |used: &&Use| used.major.is_none() || used.major.as_deref() == entry.major();
+        all.into_iter().filter(meant).collect()
     }
 
     fn add_entry(&mut self, entry: &Entry, project: &OnDisk) {
         for (sort, name) in &entry.names {
             let (file, line) = (project.shown(&entry.path), entry.at.line);
-            let used = Use { sort: entry.sort, by: entry.name.clone(), step: None, file, line };
+            let used = Use { sort: entry.sort, by: entry.name.clone(), step: None, file, line, major: None };
             self.add(*sort, name, used);
         }
     }
 
     fn add(&mut self, sort: Sort, name: &str, used: Use) {
+        let major = name.rsplit_once('@').map(|(_, major)| major.to_owned());
+        let used = Use { major: major.filter(|_| has_versions(sort)), ..used };
         self.0.entry((sort, plain(sort, name))).or_default().insert(used);
     }
 }
@@ -145,6 +150,7 @@ impl Walk<'_> {
             step: step.map(|step| step.id.to_string()),
             file: self.file.to_owned(),
             line,
+            major: None,
         };
         self.uses.add(sort, name, used);
     }

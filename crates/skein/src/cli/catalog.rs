@@ -18,7 +18,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// What to list: workflows, agents, tools, drivers, actions, routines, skills, contexts, domains, governances, roles
+    /// What to list: workflows, agents, tools, drivers, actions, routines, skills, contexts, domains, governance, roles
     /// or secrets. All of them if it is left out.
     kind: Option<String>,
     /// What to show, by its name.

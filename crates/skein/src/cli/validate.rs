@@ -84,11 +84,13 @@ impl Checked {
         }
     }
 
-    /// A file that describes what workflows name. Two that are the same are told for the project as a whole.
+    /// A file that describes what workflows name, and whether another describes the same.
     fn add_described(&mut self, project: &OnDisk, sort: Sort, source: Arc<Source>) {
         self.files += 1;
+        let about = |twins: &Diagnostic| twins.labels.iter().any(|label| label.source.name == source.name);
+        let twins: Vec<Diagnostic> = described::twins(project, sort).into_iter().filter(about).collect();
         let wrong = described::wrong(project, sort, source);
-        wrong.into_iter().chain(described::twins(project, sort)).for_each(|diagnostic| self.say(diagnostic));
+        wrong.into_iter().chain(twins).for_each(|diagnostic| self.say(diagnostic));
     }
 
     /// A folder that was not looked into could hold anything.

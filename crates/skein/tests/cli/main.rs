@@ -4,6 +4,8 @@
 
 mod agents;
 mod bench;
+mod builtin;
+mod catalog;
 mod contexts;
 mod crash;
 mod damage;
@@ -23,6 +25,7 @@ mod pages;
 mod parameters;
 mod project;
 mod promises;
+mod resolver;
 mod run;
 mod runs;
 mod session;
