@@ -65,7 +65,7 @@ pub struct Job {
     pub snapshot: Option<Box<Snapshot>>,
     /// The variables that the workflow declares.
     pub env: Arc<Value>,
-    pub about: About,
+    pub about: Arc<About>,
 }
 
 /// A run as it was at some moment.
@@ -87,8 +87,13 @@ impl Snapshot {
 }
 
 impl Job {
-    pub fn of(running: Running<'_>, attempt: AttemptId, task: &Assignment) -> Result<Job, String> {
-        let Running { run, plan, state, about, names, .. } = running;
+    pub fn of(
+        running: Running<'_>,
+        attempt: AttemptId,
+        task: &Assignment,
+        about: Arc<About>,
+    ) -> Result<Job, String> {
+        let Running { run, plan, state, names, .. } = running;
         let step = plan.definition.scope(names.scope(attempt.at.0)).step(attempt.at.1);
         let (worker, work) = worker(step, attempt.role)?;
         let main = attempt.role == Role::Main;
@@ -126,7 +131,7 @@ impl Job {
                 .and_then(|convergence| Guard::of(plan, convergence)),
             decision_file: work.check.as_ref().and_then(|check| check.decision_file.clone()),
             env: state.home(attempt.at.0).env.clone(),
-            about: About::read(about)?,
+            about,
         })
     }
 }

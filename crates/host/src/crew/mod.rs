@@ -84,6 +84,8 @@ struct Shared {
     /// Held by who writes a context folder.
     telling: Mutex<()>,
     contexts: Arc<Contexts>,
+    /// What was settled about each run that something was asked of, read once.
+    abouts: Mutex<BTreeMap<RunId, Arc<About>>>,
     /// Told when something of `live` is gone.
     left: Condvar,
 }
@@ -127,6 +129,7 @@ impl Crew {
             live: Mutex::default(),
             telling: Mutex::default(),
             contexts: Arc::default(),
+            abouts: Mutex::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared) })
@@ -149,6 +152,16 @@ impl Crew {
 impl Shared {
     fn live(&self) -> MutexGuard<'_, BTreeMap<Doing, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn about(&self, running: Running<'_>) -> Result<Arc<About>, String> {
+        let mut abouts = self.abouts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(about) = abouts.get(running.run) {
+            return Ok(Arc::clone(about));
+        }
+        let about = Arc::new(About::read(running.about)?);
+        abouts.insert(running.run.clone(), Arc::clone(&about));
+        Ok(about)
     }
 
     /// How far walls are kept here. None: there are none.
@@ -281,7 +294,8 @@ impl Live {
 impl Hands for Crew {
     fn start(&mut self, running: Running<'_>, attempt: AttemptId, task: &Assignment, finish: Finish) {
         let key = (running.run.clone(), Work::Attempt(attempt));
-        let job = match Job::of(running, attempt, task) {
+        let job = self.shared.about(running).and_then(|about| Job::of(running, attempt, task, about));
+        let job = match job {
             Ok(job) => job,
             Err(why) => return self.shared.end(&key, attempt::never(why), finish),
         };
@@ -323,6 +337,7 @@ impl Hands for Crew {
     fn forget(&mut self, run: &RunId) {
         self.shared.each_of(run, Live::kill);
         self.shared.contexts.release(run);
+        self.shared.abouts.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
     }
 }
 

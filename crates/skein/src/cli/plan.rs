@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use skein_core::plan::{Plan, Problem, ProblemCode};
-use skein_dialects::{Diagnostic, render};
+use skein_dialects::{Diagnostic, Sort, render};
 use skein_host::wall;
 
 use super::load::{Loaded, invalid, load};
@@ -37,7 +37,11 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
     let (loaded, plan) = bound(arguments, output)?;
     let walls = std::env::current_exe().map_err(|error| error.to_string()).and_then(|exe| wall::here(&exe));
-    let found = Resolutions::of(&plan, &loaded.project);
+    // Where no tool is described at all, one warning says so, and not every step.
+    let found = match loaded.project.shelf(Sort::Tool).entries() {
+        [] => Resolutions::default(),
+        _ => Resolutions::of(&plan, &loaded.project),
+    };
     let view = PlanView::of(&plan, &loaded.project.config, &found, walls);
     Ok((loaded, view))
 }
