@@ -55,6 +55,8 @@ struct Checked {
     said: BTreeSet<(&'static str, String, u32, String)>,
     /// By their roots. None: what is wrong with it has been said, and nothing in it can be judged.
     projects: BTreeMap<PathBuf, Option<Rc<OnDisk>>>,
+    /// What is described twice, by project and sort, and by file.
+    twins: BTreeMap<(PathBuf, Sort), BTreeMap<String, Vec<Diagnostic>>>,
 }
 
 impl Checked {
@@ -87,8 +89,17 @@ impl Checked {
     /// A file that describes what workflows name, and whether another describes the same.
     fn add_described(&mut self, project: &OnDisk, sort: Sort, source: Arc<Source>) {
         self.files += 1;
-        let about = |twins: &Diagnostic| twins.labels.iter().any(|label| label.source.name == source.name);
-        let twins: Vec<Diagnostic> = described::twins(project, sort).into_iter().filter(about).collect();
+        let twins = self.twins.entry((project.root.clone(), sort)).or_insert_with(|| {
+            let mut by_file: BTreeMap<String, Vec<Diagnostic>> = BTreeMap::new();
+            for twins in described::twins(project, sort) {
+                let files: BTreeSet<&String> = twins.labels.iter().map(|label| &label.source.name).collect();
+                files
+                    .into_iter()
+                    .for_each(|file| by_file.entry(file.clone()).or_default().push(twins.clone()));
+            }
+            by_file
+        });
+        let twins = twins.get(&source.name).cloned().unwrap_or_default();
         let wrong = described::wrong(project, sort, source);
         wrong.into_iter().chain(twins).for_each(|diagnostic| self.say(diagnostic));
     }
