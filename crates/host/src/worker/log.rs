@@ -67,11 +67,16 @@ const RING: &str = ".tail";
 const ROOM: u64 = 4096;
 
 /// A new file for us alone, never through a link.
-pub fn create(path: &Path) -> io::Result<File> {
+fn create(path: &Path) -> io::Result<File> {
+    own(true).open(path)
+}
+
+/// How a file is opened that is ours alone, and made where there is none.
+pub fn own(empty: bool) -> OpenOptions {
     let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true).mode(0o600).custom_flags(nofollow);
-    options.open(path)
+    options.read(true).write(true).create(true).truncate(empty).mode(0o600).custom_flags(nofollow);
+    options
 }
 
 impl Log {

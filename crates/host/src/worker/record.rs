@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Mark, Task,
-    log::{beside, create},
+    log::{beside, own},
     tree::{self, Entry, Seen},
 };
 
@@ -65,19 +65,27 @@ impl Record {
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
-        create(path)?.write_all(&serde_json::to_vec(self)?)
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        note(path, &line)
     }
 
     fn read(path: &Path) -> Option<Record> {
         let mut bytes = Vec::new();
         File::open(path).ok()?.take(BYTES).read_to_end(&mut bytes).ok()?;
-        serde_json::from_slice(&bytes).ok()
+        // What follows the first line is of one that was longer.
+        serde_json::from_slice(bytes.split(|byte| *byte == b'\n').next()?).ok()
     }
 
     /// Whether this is the process of the note, and not a later one that was given its number.
     pub fn is(&self, here: &Here, entry: &Entry) -> bool {
         self.here == *here && self.seen == entry.seen
     }
+}
+
+/// Writes over the beginning of a note. A file system that sees one emptied and filled again would write it to the disk.
+fn note(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    own(false).open(path)?.write_all(bytes)
 }
 
 /// A note that says something until this is dropped.
@@ -115,7 +123,7 @@ impl Drop for Note {
         // What cannot be taken back names a process that is gone.
         let _ = match self.slot {
             // Files that come and go with each process cost more than the process.
-            Some(_) => create(&self.path).map(drop),
+            Some(_) => note(&self.path, b"\n"),
             None => fs::remove_file(&self.path),
         };
     }
