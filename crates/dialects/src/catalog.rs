@@ -1,4 +1,4 @@
-//! Names that a source takes from the project around it: its agents, tools, actions, roles and domains.
+//! Names that a source takes from the project around it: its agents, tools, drivers, actions, roles and domains.
 //!
 //! Owns what is said about a name that the project does not define. Refuses to know where a project keeps them.
 
@@ -83,7 +83,7 @@ fn defines(sort: Sort, known: &BTreeSet<String>, name: &str) -> bool {
 }
 
 fn unchecked(sort: Sort, first: &Use<'_>) -> Diagnostic {
-    let (one, many) = words(sort);
+    let (one, many) = sort.words();
     let message = format!("the project defines no {many}, so the {one} `{}` cannot be checked", first.name);
     let diagnostic = first.diagnostic(Code::NameNotChecked, message);
     match sort {
@@ -92,12 +92,13 @@ fn unchecked(sort: Sort, first: &Use<'_>) -> Diagnostic {
         ),
         Sort::Tool => diagnostic.hint("define it before a run: `.tools/ID/TOOL.md`"),
         Sort::Action => diagnostic.hint("define it before a run: `.actions/ID/ACTION.md`"),
-        Sort::Role | Sort::Domain => diagnostic,
+        Sort::Driver => diagnostic.hint("define it before a run: `.drivers/ID/DRIVER.md`"),
+        _ => diagnostic,
     }
 }
 
 fn unknown(sort: Sort, used: &Use<'_>, known: &BTreeSet<String>, sink: &Sink) -> Diagnostic {
-    let (one, many) = words(sort);
+    let (one, many) = sort.words();
     let message = format!("there is no {one} `{}` in the project", used.name);
     let diagnostic = used.diagnostic(Code::NameNotDefined, message);
     let near = || closest(used.name, known.iter().map(String::as_str));
@@ -116,15 +117,5 @@ fn unknown(sort: Sort, used: &Use<'_>, known: &BTreeSet<String>, sink: &Sink) ->
             let more = if plain.next().is_some() { " and others" } else { "" };
             diagnostic.hint(format!("its {many} are {}{more}", shown.join(", ")))
         }
-    }
-}
-
-fn words(sort: Sort) -> (&'static str, &'static str) {
-    match sort {
-        Sort::Agent => ("agent", "agents"),
-        Sort::Tool => ("tool", "tools"),
-        Sort::Action => ("action", "actions"),
-        Sort::Role => ("role", "roles"),
-        Sort::Domain => ("domain", "domains"),
     }
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 use skein_core::{
+    ids::StepId,
     ir::Workflow,
     limits,
     plan::{self, Definition, Plan, Problem, Severity},
@@ -20,7 +21,7 @@ use crate::{
     places::Places,
     problem::Voice,
     project::Project,
-    source::Source,
+    source::{Position, Source},
     swdl,
 };
 
@@ -55,6 +56,12 @@ impl Report {
 
     pub fn is_valid(&self) -> bool {
         !self.diagnostics.iter().any(Diagnostic::is_error)
+    }
+
+    /// Where a step of the source stands in it.
+    pub fn position(&self, step: &StepId) -> Option<Position> {
+        let node = self.back.as_ref()?.0.node(step)?;
+        Some(node.source().position(node.mark().start))
     }
 
     /// The plan of a run with these parameters, or what is wrong with them. None if there is nothing to run.

@@ -100,6 +100,8 @@ codes! { // table
     0601 NobodyInRole Warning,
     0602 StaysText Warning,
     0603 BadSchedule Error,
+    0604 Wider Warning,
+    0605 NobodyProvides Warning,
     // IOA, and names that a project defines.
     0701 NameNotDefined Error,
     0702 NameNotChecked Warning,

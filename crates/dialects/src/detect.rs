@@ -84,6 +84,15 @@ pub(crate) fn front_matter(sink: &mut Sink) -> Option<Tree> {
     parse(parts.front.unwrap_or(parts.whole), sink)
 }
 
+/// The YAML of a file: its front matter, or all of a file that is not Markdown. None: it has none.
+pub(crate) fn front(source: &Arc<Source>) -> Option<Span> {
+    let parts = Parts::of(&source.text);
+    match not_markdown(source, &parts) {
+        Some(_) => None,
+        None => Some(parts.front.unwrap_or(parts.whole)),
+    }
+}
+
 /// What stands after the front matter of a text, or all of it where it has none.
 pub fn body(source: &Source) -> &str {
     let parts = Parts::of(&source.text);

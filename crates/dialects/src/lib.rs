@@ -7,6 +7,7 @@
 
 mod agentcore;
 mod aip15;
+mod card;
 mod catalog;
 mod check;
 mod code;
@@ -33,7 +34,11 @@ mod swdl;
 mod xskein;
 pub mod yaml;
 
-pub use aip15::{Argument, Driver, DriverKind, Implements, Piece, Range, Tool, driver, tool};
+pub use aip15::{
+    Action, Argument, Auth, Driver, DriverKind, Health, Implements, Piece, Range, Tool, VersionCheck, action,
+    driver, routine, tool,
+};
+pub use card::{Card, card};
 pub use check::{Report, check};
 pub use code::Code;
 pub use detect::{Detected, Dialect, body, detect};

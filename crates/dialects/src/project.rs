@@ -24,12 +24,57 @@ pub struct NotFound {
 /// A sort of name that sources use and projects define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sort {
+    Workflow,
     Agent,
     Tool,
+    /// Who does the work of tools.
+    Driver,
     /// What tools can implement.
     Action,
-    Role,
+    /// When something is started.
+    Routine,
+    Skill,
+    /// A module of context.
+    Context,
     Domain,
+    Governance,
+    Role,
+    Secret,
+}
+
+impl Sort {
+    pub const ALL: [Sort; 12] = [
+        Sort::Workflow,
+        Sort::Agent,
+        Sort::Tool,
+        Sort::Driver,
+        Sort::Action,
+        Sort::Routine,
+        Sort::Skill,
+        Sort::Context,
+        Sort::Domain,
+        Sort::Governance,
+        Sort::Role,
+        Sort::Secret,
+    ];
+
+    /// One of them, and many.
+    pub fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Sort::Workflow => ("workflow", "workflows"),
+            Sort::Agent => ("agent", "agents"),
+            Sort::Tool => ("tool", "tools"),
+            Sort::Driver => ("driver", "drivers"),
+            Sort::Action => ("action", "actions"),
+            Sort::Routine => ("routine", "routines"),
+            Sort::Skill => ("skill", "skills"),
+            Sort::Context => ("context", "contexts"),
+            Sort::Domain => ("domain", "domains"),
+            Sort::Governance => ("governance", "governance"),
+            Sort::Role => ("role", "roles"),
+            Sort::Secret => ("secret", "secrets"),
+        }
+    }
 }
 
 /// Asked for everything that is not in the source itself.
@@ -46,6 +91,16 @@ pub trait Project {
     /// The file that describes a tool: by its id, or by its id and major version as `id@major`.
     fn tool(&self, _: &str) -> Option<Arc<Source>> {
         None
+    }
+
+    /// The file that describes an action, by its id as that of a tool.
+    fn action(&self, _: &str) -> Option<Arc<Source>> {
+        None
+    }
+
+    /// The files of the tools that implement an action.
+    fn tools_for(&self, _: &str) -> Vec<Arc<Source>> {
+        Vec::new()
     }
 
     /// Overrides for a workflow of this id, where the project has any.

@@ -39,6 +39,9 @@ pub struct Config {
     /// Beyond its workspace, what a step that may edit may write.
     pub writes: Vec<String>,
     pub agents: BTreeMap<String, Agent>,
+    /// A folder of agents, skills and other things that projects share.
+    pub collection: Option<String>,
+    pub drivers: Drivers,
     #[serde(deserialize_with = "workers")]
     pub workers: BTreeMap<String, Program>,
     /// What models cost, by the name of each.
@@ -59,6 +62,17 @@ pub struct Agent {
     pub capabilities: Vec<Capability>,
     pub instructions: Option<String>,
     pub command: Vec<String>,
+}
+
+/// Which drivers may do the work of tools.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Drivers {
+    /// A driver works in one of these, or says nothing of where. None named: anywhere.
+    pub regions: Vec<String>,
+    /// Tags that a driver must all have, and tags of which it must have none.
+    pub require_tags: Vec<String>,
+    pub forbid_tags: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

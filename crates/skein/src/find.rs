@@ -1,11 +1,11 @@
-//! Finding the workflows below a folder, by what may be one.
+//! Finding the workflows below a folder, by what may be one, and the files that describe what workflows name.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use crate::read;
+use crate::{described, read};
 
 /// Folders that hold other people's files, or ours.
 const SKIPPED: &[&str] = &[".git", ".skein", "node_modules", "target", "__pycache__", ".venv"];
@@ -18,6 +18,8 @@ const MOST: usize = 100_000;
 #[derive(Debug, Default)]
 pub struct Found {
     pub files: Vec<PathBuf>,
+    /// Files that describe tools, drivers, actions and routines.
+    pub described: Vec<PathBuf>,
     /// Folders and why; whoever says that all is well must say these.
     pub missed: Vec<(PathBuf, String)>,
 }
@@ -28,6 +30,7 @@ pub fn sources(folder: &Path) -> Found {
     let mut found = Found::default();
     found.walk(folder, DEEPEST);
     found.files.sort();
+    found.described.sort();
     found
 }
 
@@ -41,13 +44,15 @@ impl Found {
             Err(error) => return self.miss(folder, read::plain(&error)),
         };
         for entry in entries.filter_map(Result::ok) {
-            if self.files.len() >= MOST {
+            if self.files.len() + self.described.len() >= MOST {
                 return self.miss(folder, format!("more than {MOST} files were found before"));
             }
             let path = entry.path();
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_dir() && !SKIPPED.iter().any(|name| path.ends_with(name)) {
                 self.walk(&path, depth - 1);
+            } else if kind.is_file() && described::sort_of(&path).is_some() {
+                self.described.push(path);
             } else if kind.is_file() && may_be_one(&path) {
                 self.files.push(path);
             }

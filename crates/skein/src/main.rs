@@ -4,11 +4,13 @@
 
 mod ask;
 mod bench;
+mod catalog;
 mod changes;
 mod cli;
 mod config;
 mod context;
 mod demo;
+mod described;
 mod doctor;
 mod draw;
 mod exit;
@@ -23,12 +25,13 @@ mod person;
 mod plan;
 mod printed;
 mod project;
+mod question;
 mod read;
+mod resolve;
 mod result;
 mod say;
 mod settle;
 mod state;
-mod tools;
 mod watch;
 
 use std::process::ExitCode;

@@ -11,6 +11,7 @@ use std::{
 use skein_dialects::{Diagnostic, NotFound, Project, Reference, Sort, Source};
 
 use crate::{
+    catalog::{Catalog, Entry, Shelf},
     config::{self, Config},
     read,
 };
@@ -19,8 +20,6 @@ use crate::{
 const WORKFLOWS: [&str; 2] = [".workflows", "workflows"];
 /// How the file of a workflow may end; the first that is there wins.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
-/// Where files describe agents.
-const AGENTS: [&str; 2] = ["agents", ".claude/agents"];
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 /// A folder with more workflows than this is not searched for names.
 const MOST: usize = 10_000;
@@ -35,6 +34,7 @@ pub struct OnDisk {
     /// What was read, by whole path: many steps may call one workflow.
     read: RefCell<BTreeMap<PathBuf, Arc<Source>>>,
     named: OnceCell<Vec<Named>>,
+    catalog: Catalog,
 }
 
 /// A workflow of the project.
@@ -56,8 +56,9 @@ impl OnDisk {
     /// The project of a root. What the project itself says must be right before anything in it can be judged.
     pub fn open(root: PathBuf) -> Result<OnDisk, Box<Diagnostic>> {
         let here = std::env::current_dir().ok().and_then(|here| fs::canonicalize(here).ok());
-        let (read, named) = (RefCell::default(), OnceCell::new());
-        let mut project = OnDisk { root, config: Config::default(), here, overrides: None, read, named };
+        let (read, named, catalog) = (RefCell::default(), OnceCell::new(), Catalog::new());
+        let config = Config::default();
+        let mut project = OnDisk { root, config, here, overrides: None, read, named, catalog };
         let config = project.root.join(config::NAME);
         project.config = Config::load(&config, &project.shown(&config))?;
         let overrides = project.root.join(OVERRIDES);
@@ -124,22 +125,26 @@ impl OnDisk {
         found.ok_or_else(|| missing(why, known()))
     }
 
-    /// The standing instructions of an agent that a file describes: what stands below its front matter.
-    pub fn standing(&self, agent: &str) -> Option<String> {
-        let name = format!("{agent}.md");
-        if !is_name(&name) {
-            return None;
-        }
-        let files = AGENTS.iter().map(|folder| self.root.join(folder).join(&name));
-        let source = files.filter(|file| file.is_file()).find_map(|file| self.source(&file).ok())?;
-        let text = skein_dialects::body(&source).trim();
-        (!text.is_empty()).then(|| text.to_owned())
+    /// Everything of a sort that can be named here.
+    pub fn shelf(&self, sort: Sort) -> &Shelf {
+        self.catalog.shelf(self, sort)
     }
 
-    /// The files of all drivers.
-    pub fn drivers(&self) -> Vec<PathBuf> {
-        let folders = entries(&self.root.join(".drivers"));
-        folders.into_iter().map(|folder| folder.join("DRIVER.md")).filter(|file| file.is_file()).collect()
+    /// The standing instructions of an agent that a file describes: what stands below its front matter, or the purpose of
+    /// a resource.
+    pub fn standing(&self, agent: &str) -> Option<String> {
+        self.shelf(Sort::Agent).all(agent).into_iter().find_map(|entry| {
+            let text = match entry.path.extension().and_then(|ending| ending.to_str()) {
+                Some("md") => skein_dialects::body(&*self.source(&entry.path).ok()?).trim().to_owned(),
+                Some("yaml" | "yml") => entry.description.clone()?,
+                _ => return None,
+            };
+            (!text.is_empty()).then_some(text)
+        })
+    }
+
+    fn file(&self, entry: &Entry) -> Option<Arc<Source>> {
+        self.source(&entry.path).ok()
     }
 
     /// A link could lead a called workflow out of the project.
@@ -151,15 +156,6 @@ impl OnDisk {
             _ => Ok(()),
         }
     }
-
-    /// Names of agents: from the configuration, and from files that describe one.
-    fn agents(&self) -> Vec<String> {
-        let mut names: BTreeSet<String> = self.config.agents.keys().cloned().collect();
-        for folder in AGENTS {
-            names.extend(stems(&self.root.join(folder), &["md", "yaml", "yml"]));
-        }
-        names.into_iter().collect()
-    }
 }
 
 fn missing(why: &str, known: Vec<String>) -> NotFound {
@@ -169,13 +165,6 @@ fn missing(why: &str, known: Vec<String>) -> NotFound {
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let read = fs::read_dir(folder).into_iter().flatten().take(MOST);
     read.filter_map(Result::ok).map(|entry| entry.path()).collect()
-}
-
-fn stems(folder: &Path, extensions: &[&str]) -> Vec<String> {
-    let has =
-        |path: &Path| path.extension().is_some_and(|found| extensions.iter().any(|wanted| found == *wanted));
-    let stem = |path: PathBuf| path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
-    entries(folder).into_iter().filter(|path| has(path)).filter_map(stem).collect()
 }
 
 /// The workflow of a name in a folder of workflows: a file, or a folder of its own. Looked up and not searched for,
@@ -255,61 +244,22 @@ impl Project for OnDisk {
     }
 
     fn names(&self, sort: Sort) -> Vec<String> {
-        match sort {
-            Sort::Agent => self.agents(),
-            Sort::Tool => described(&self.root.join(".tools"), "TOOL.md"),
-            Sort::Action => described(&self.root.join(".actions"), "ACTION.md"),
-            Sort::Role => self.config.roles.keys().cloned().collect(),
-            Sort::Domain => stems(&self.root.join("domains"), &["yaml", "yml"]),
-        }
+        self.shelf(sort).names()
     }
 
     fn tool(&self, name: &str) -> Option<Arc<Source>> {
-        let (id, major) = name.split_once('@').map_or((name, None), |(id, major)| (id, Some(major)));
-        let named = |folder: &PathBuf| folder.file_name().is_some_and(|found| found == id);
-        let folders = entries(&self.root.join(".tools"));
-        // The folder's name is the quick way; the id in the file is the other.
-        let (first, rest): (Vec<_>, Vec<_>) = folders.into_iter().partition(named);
-        first.into_iter().chain(rest).find_map(|folder| {
-            let file = folder.join("TOOL.md");
-            let source = file.is_file().then(|| self.source(&file).ok()).flatten()?;
-            let field = |key: &str| head_field(&source.text, key);
-            let is_it = named(&folder) || field("id").as_deref() == Some(id);
-            let fits = major
-                .is_none_or(|major| field("version").is_some_and(|v| v.split('.').next() == Some(major)));
-            (is_it && fits).then_some(source)
-        })
+        self.shelf(Sort::Tool).find(name).and_then(|entry| self.file(entry))
+    }
+
+    fn action(&self, name: &str) -> Option<Arc<Source>> {
+        self.shelf(Sort::Action).find(name).and_then(|entry| self.file(entry))
+    }
+
+    fn tools_for(&self, action: &str) -> Vec<Arc<Source>> {
+        self.shelf(Sort::Tool).naming(Sort::Action, action).filter_map(|entry| self.file(entry)).collect()
     }
 
     fn overrides(&self) -> Option<Arc<Source>> {
         self.overrides.clone()
     }
-}
-
-/// Each thing that has a folder with a file that describes it: by the folder's name, by the id that the file gives, and
-/// by both with the major version, where the file says one.
-fn described(folder: &Path, file: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    for path in entries(folder) {
-        let (Some(name), true) = (path.file_name().and_then(|name| name.to_str()), path.join(file).is_file())
-        else {
-            continue;
-        };
-        let about = read::source(&path.join(file), name).ok();
-        let field = |key: &str| about.as_ref().and_then(|source| head_field(&source.text, key));
-        let major = field("version").and_then(|version| version.split('.').next().map(str::to_owned));
-        for id in [Some(name.to_owned()), field("id")].into_iter().flatten() {
-            names.extend(major.as_ref().map(|major| format!("{id}@{major}")));
-            names.push(id);
-        }
-    }
-    names
-}
-
-/// A plain field of the front matter, without quotes.
-fn head_field(text: &str, key: &str) -> Option<String> {
-    let head = text.strip_prefix("---")?.split("\n---").next()?;
-    let value = head.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    let value = value.split(" #").next()?.trim().trim_matches(['"', '\'']);
-    (!value.is_empty()).then(|| value.to_owned())
 }

@@ -22,7 +22,7 @@ use skein_host::{
 use crate::{
     config::{self, CUSTOM, Config},
     project::OnDisk,
-    tools::{Drivers, Wanted},
+    resolve::Resolutions,
 };
 
 /// What someone said about this run.
@@ -59,12 +59,12 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         allow_unenforced: config.allow_unenforced,
     };
     let mut problems = Vec::new();
-    let drivers = Drivers::of(project);
+    let found = Resolutions::of(plan, project);
     for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
         let own = Settle {
             project,
             config,
-            drivers: &drivers,
+            found: &found,
             grants: &grants,
             about: &mut about,
             problems: &mut problems,
@@ -99,7 +99,7 @@ fn has_git() -> bool {
 
 struct Settle<'a> {
     project: &'a OnDisk,
-    drivers: &'a Drivers,
+    found: &'a Resolutions,
     config: &'a Config,
     grants: &'a Grants,
     about: &'a mut About,
@@ -181,11 +181,7 @@ impl Settle<'_> {
                     Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
                 }
             }
-            Worker::Tool { tool, pinned } => self.tool(step, tool, pinned.as_deref()),
-            Worker::Action { action, .. } => {
-                self.problems
-                    .push(format!("`{}`: this version cannot run the action `{action}` yet", step.id));
-            }
+            Worker::Tool { .. } | Worker::Action { .. } => self.tool(step, worker),
         }
     }
 
@@ -249,12 +245,14 @@ impl Settle<'_> {
         Ok(Agent { worker: Some(word.to_owned()), ..agent })
     }
 
-    fn tool(&mut self, step: &Step, tool: &str, pinned: Option<&str>) {
-        let inputs: Vec<&str> = step.inputs.iter().map(|binding| binding.name.as_str()).collect();
-        match self.drivers.bind(self.project, Wanted { tool, pinned, inputs: &inputs }) {
-            Ok(found) => drop(self.about.tools.insert(Tool::key(tool, pinned), found)),
-            Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
+    fn tool(&mut self, step: &Step, worker: &Worker) {
+        let (Some(found), Some(key)) = (self.found.get(worker), Tool::key(worker)) else { return };
+        if let Some(tool) = &found.bound {
+            tool.secrets.iter().for_each(|name| self.secret(step, name));
+            self.about.tools.insert(key, tool.clone());
         }
+        let refused = found.refused.as_ref();
+        self.problems.extend(refused.map(|no| format!("`{}`: {} ({})", step.id, no.message, no.code)));
     }
 
     fn secret(&mut self, step: &Step, name: &str) {

@@ -8,7 +8,8 @@ use skein_core::time::Millis;
 
 use super::{
     argument::{Argument, argument},
-    defaults::{DESCRIPTION_CHARS, DRIVER_KINDS, NAME_CHARS},
+    checks::{Auth, Health, VersionCheck, auth, health, range_of, version_check},
+    defaults::{BACKOFFS, COSTS, DESCRIPTION_CHARS, DRIVER_KINDS, NAME_CHARS},
     policy,
     range::Range,
     tool::{id, texts},
@@ -48,14 +49,21 @@ impl DriverKind {
 pub struct Driver {
     pub id: String,
     pub kind: DriverKind,
+    pub version: String,
     /// The program of a `cli` driver, and the arguments that come first.
     pub bin: Option<String>,
     pub bin_args: Vec<String>,
-    /// What an exit status means, as an error code.
+    /// What an exit status means, as an error code; `ok` is none.
     pub exit_codes: BTreeMap<i32, String>,
+    pub version_check: Option<VersionCheck>,
+    pub auth: Option<Auth>,
+    pub health: Option<Health>,
+    /// Where it does its work. Empty: anywhere.
+    pub regions: Vec<String>,
+    pub policy_tags: Vec<String>,
     pub implements: Vec<Implements>,
     /// What a call costs, to choose by.
-    pub cost: Option<u64>,
+    pub cost: Option<f64>,
     pub timeout: Option<Millis>,
     /// The systems and machines that it needs one of. Empty: any.
     pub os: Vec<String>,
@@ -73,8 +81,16 @@ pub struct Implements {
     pub timeout: Option<Millis>,
     /// Inputs that it does not take.
     pub drop_inputs: Vec<String>,
-    /// Whether names would have to be changed on the way.
-    pub maps: bool,
+    /// Outputs that it does not give.
+    pub drop_outputs: Vec<String>,
+    /// What its program calls inputs of the tool that it knows under another name.
+    pub renames: BTreeMap<String, String>,
+    /// A function that a value would have to go through, which only an SDK has.
+    pub transform: Option<String>,
+    /// What a call of this tool costs.
+    pub cost: Option<f64>,
+    /// The function of Skein itself that does it, of a `builtin` driver.
+    pub function: Option<String>,
 }
 
 /// Reads a DRIVER.md.
@@ -90,20 +106,21 @@ pub fn driver(source: Arc<Source>) -> Result<Driver, Vec<Diagnostic>> {
     }
 }
 
-/// What is kept for others and not looked at here.
+/// What is kept for others and not looked at here. The last ones are of drivers that are no programs.
 const KEPT: &[&str] = &[
     "install",
-    "version_check",
-    "auth",
     "network",
     "runner",
-    "region",
-    "policy_tags",
-    "retry_override",
-    "health_check",
+    "sandbox",
+    "driver_kind",
     "examples",
     "tags",
     "metadata",
+    "base_url",
+    "headers",
+    "server_ref",
+    "transport",
+    "mcp_tools",
 ];
 
 impl Driver {
@@ -113,7 +130,7 @@ impl Driver {
         let id = fields.required("id", sink).and_then(|given| id(given, sink));
         let description = fields.required("description", sink);
         description.and_then(|given| policy::short_text(given, DESCRIPTION_CHARS, sink));
-        fields.required("version", sink).and_then(|given| policy::version(given, sink));
+        let version = fields.required("version", sink).and_then(|given| policy::version(given, sink));
         let kind = fields.required("kind", sink).and_then(|given| given.one_of(DRIVER_KINDS, sink));
         let bin = match kind.as_ref().map(|kind| kind.value) {
             Some(DriverKind::Cli) => fields.required("bin", sink),
@@ -126,11 +143,23 @@ impl Driver {
         let cost = fields.optional("cost_override").and_then(|given| cost(given, sink));
         let timeout = fields.optional("timeout_override_ms").and_then(|given| given.millis(1, sink));
         let (os, arch) = fields.optional("requires").map(|given| requires(given, sink)).unwrap_or_default();
+        let mut list = |name| fields.optional(name).map(|given| texts(given, sink)).unwrap_or_default();
+        let (regions, policy_tags) = (list("region"), list("policy_tags"));
+        let version_check = fields.optional("version_check").and_then(|given| version_check(given, sink));
+        let auth = fields.optional("auth").and_then(|given| auth(given, sink));
+        let health = fields.optional("health_check").and_then(|given| health(given, sink));
+        fields.optional("retry_override").into_iter().for_each(|given| check_retry(given, sink));
         fields.allow(KEPT);
         fields.finish(sink);
         Some(Driver {
             id: id?.to_owned(),
             kind: kind?.value,
+            version: version?.to_owned(),
+            version_check,
+            auth,
+            health,
+            regions,
+            policy_tags,
             bin: bin.map(|text| text.value.to_owned()),
             bin_args,
             exit_codes,
@@ -155,15 +184,19 @@ fn implements(given: Given<'_>, sink: &mut Sink) -> Vec<Implements> {
 fn implementation(given: Given<'_>, sink: &mut Sink) -> Option<Implements> {
     let mut fields = Fields::of(given.node, "an entry of `implements`", sink)?;
     let tool = fields.required("tool", sink).and_then(|given| given.words(sink));
-    let version = fields.optional("version").and_then(|given| range(given, sink));
+    let version = fields.optional("version").and_then(|given| range_of(given, sink));
     let timeout = fields.optional("timeout_override_ms").and_then(|given| given.millis(1, sink));
     let narrowing = fields.optional("schema_narrowing");
-    let drop_inputs = narrowing.map(|given| drops(given, sink)).unwrap_or_default();
-    let mapping = fields.optional("mapping");
-    let maps = mapping.is_some_and(|given| given.node.fields().is_some_and(|fields| fields.len() > 0));
-    let cli = fields.optional("metadata").and_then(|given| given.node.get("cli"));
-    let argv = cli.and_then(|cli| cli.get("argv")).map(|node| argv(Given { name: "argv", node }, sink));
-    fields.allow(&["cost_override", "retry_override"]);
+    let (drop_inputs, drop_outputs) = narrowing.map(|given| drops(given, sink)).unwrap_or_default();
+    let (renames, transform) =
+        fields.optional("mapping").map(|given| mapping(given, sink)).unwrap_or_default();
+    let cost = fields.optional("cost_override").and_then(|given| cost(given, sink));
+    let metadata = fields.optional("metadata").map(|given| given.node);
+    let argv = metadata.and_then(|node| node.get("cli")?.get("argv"));
+    let argv = argv.map(|node| argv_of(Given { name: "argv", node }, sink));
+    let function = metadata.and_then(|node| node.get("builtin")?.get("function"));
+    let function = function.and_then(|node| Given { name: "function", node }.words(sink));
+    fields.optional("retry_override").into_iter().for_each(|given| check_retry(given, sink));
     fields.finish(sink);
     Some(Implements {
         tool: tool?.value.to_owned(),
@@ -171,19 +204,48 @@ fn implementation(given: Given<'_>, sink: &mut Sink) -> Option<Implements> {
         argv: argv.unwrap_or_default(),
         timeout: timeout.map(|length| length.value),
         drop_inputs,
-        maps,
+        drop_outputs,
+        renames,
+        transform,
+        cost,
+        function: function.map(|text| text.value.to_owned()),
     })
 }
 
-fn range(given: Given<'_>, sink: &mut Sink) -> Option<Range> {
-    let range = given.node.raw().and_then(Range::parse);
-    if range.is_none() {
-        sink.push(given.wrong("a range of versions, such as `^1.0.0`"));
+/// A name is the program's name for an input of the tool; a mapping says of which input a value of the program comes, and
+/// perhaps through which function.
+fn mapping(given: Given<'_>, sink: &mut Sink) -> (BTreeMap<String, String>, Option<String>) {
+    let (mut renames, mut transform) = (BTreeMap::new(), None);
+    let Some(fields) = given.node.fields() else {
+        sink.push(given.wrong("a mapping of names"));
+        return (renames, transform);
+    };
+    for field in fields {
+        let inner = Given { name: field.key, node: field.value };
+        if inner.node.fields().is_none() {
+            let to = inner.words(sink).map(|to| to.value.to_owned());
+            renames.extend(to.map(|to| (field.key.to_owned(), to)));
+            continue;
+        }
+        let Some(mut parts) = Fields::of(inner.node, "an entry of `mapping`", sink) else { continue };
+        let from = parts.required("from", sink).and_then(|given| given.words(sink));
+        let function = parts.optional("transform").and_then(|given| given.words(sink));
+        parts.finish(sink);
+        transform = transform.or(function.map(|function| function.value.to_owned()));
+        renames.extend(from.map(|from| (from.value.to_owned(), field.key.to_owned())));
     }
-    range
+    (renames, transform)
 }
 
-fn argv(given: Given<'_>, sink: &mut Sink) -> Vec<Argument> {
+fn check_retry(given: Given<'_>, sink: &mut Sink) {
+    let Some(mut fields) = Fields::of(given.node, "`retry_override`", sink) else { return };
+    fields.required("max_attempts", sink).and_then(|given| given.whole(1..=10, sink));
+    fields.optional("backoff").and_then(|given| given.one_of(BACKOFFS, sink));
+    fields.optional("initial_ms").and_then(|given| given.millis(0, sink));
+    fields.finish(sink);
+}
+
+fn argv_of(given: Given<'_>, sink: &mut Sink) -> Vec<Argument> {
     let mut arguments = Vec::new();
     for item in given.list(sink).unwrap_or_default() {
         let Some(text) = item.node.raw() else {
@@ -202,12 +264,15 @@ fn argv(given: Given<'_>, sink: &mut Sink) -> Vec<Argument> {
     arguments
 }
 
-fn drops(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
-    let Some(mut fields) = Fields::of(given.node, "`schema_narrowing`", sink) else { return Vec::new() };
-    let inputs = fields.optional("drop_inputs");
-    fields.allow(&["drop_outputs"]);
+/// Inputs that are not taken, and outputs that are not given.
+fn drops(given: Given<'_>, sink: &mut Sink) -> (Vec<String>, Vec<String>) {
+    let Some(mut fields) = Fields::of(given.node, "`schema_narrowing`", sink) else {
+        return Default::default();
+    };
+    let (inputs, outputs) = (fields.optional("drop_inputs"), fields.optional("drop_outputs"));
     fields.finish(sink);
-    inputs.map(|given| texts(given, sink)).unwrap_or_default()
+    let mut list = |given: Option<Given<'_>>| given.map(|given| texts(given, sink)).unwrap_or_default();
+    (list(inputs), list(outputs))
 }
 
 /// Error codes by exit status. How the output is written is always the same here, so the rest is let be.
@@ -221,21 +286,27 @@ fn exit_codes(given: Given<'_>, sink: &mut Sink) -> BTreeMap<i32, String> {
         return found;
     };
     for field in fields {
-        let status = field.key.parse::<i32>().ok().filter(|status| (1..=255).contains(status));
+        let status = field.key.parse::<i32>().ok().filter(|status| (0..=255).contains(status));
         match (status, field.value.raw()) {
-            (Some(status), Some(code)) => drop(found.insert(status, code.to_owned())),
+            (Some(0), Some("ok")) => {}
+            (Some(status @ 1..), Some(code)) => drop(found.insert(status, code.to_owned())),
             _ => sink.push(given.wrong("a mapping of exit statuses from 1 to 255 and error codes")),
         }
     }
     found
 }
 
-fn cost(given: Given<'_>, sink: &mut Sink) -> Option<u64> {
+fn cost(given: Given<'_>, sink: &mut Sink) -> Option<f64> {
     let mut fields = Fields::of(given.node, "`cost_override`", sink)?;
-    let units = fields.optional("cost_units_per_call").and_then(|given| given.whole(0..=u32::MAX, sink));
-    fields.allow(&["cost_class", "currency"]);
+    let given = fields.optional("cost_units_per_call");
+    let units = given.and_then(|given| given.number(sink)).map(|units| units.value);
+    if units.is_some_and(|units| !(0.0..=1e12).contains(&units)) {
+        sink.extend(given.map(|given| given.wrong("a number from 0 on")));
+    }
+    fields.optional("cost_class").and_then(|given| given.one_of(COSTS, sink));
+    fields.allow(&["currency"]);
     fields.finish(sink);
-    units.map(|units| u64::from(units.value))
+    units
 }
 
 fn requires(given: Given<'_>, sink: &mut Sink) -> (Vec<String>, Vec<String>) {
@@ -277,6 +348,27 @@ mod tests {
     }
 
     #[test]
+    fn a_driver_says_when_it_can_be_used_and_what_it_calls_things() {
+        let driver = read(
+            "kind: cli\nbin: gh\nregion: [EU]\npolicy_tags: [gdpr]\noutput: {exit_codes: {0: ok, 1: ok}}\n\
+             version_check: {cmd: gh --version, parse: 'gh version (\\S+)', range: '>=2.40 <3', timeout_ms: 200}\n\
+             auth: {state: {env: [GH_TOKEN], paths: [~/.config/gh]}, login: {cmd: gh auth login}, expiry: {detect: \"exit_code:4\"}}\n\
+             health_check: {method: exec, cmd: gh auth status}\n\
+             implements:\n  - tool: a\n    mapping: {title: subject, size: {from: aspect}}\n    cost_override: {cost_units_per_call: 2.5}\n",
+        )
+        .unwrap();
+        let check = driver.version_check.unwrap();
+        assert_eq!((check.before.as_str(), check.timeout), ("gh version ", Millis(200)));
+        assert!(check.range.holds("2.41.0") && !check.range.holds("3.0.0"));
+        let auth = driver.auth.unwrap();
+        assert_eq!((auth.expired, auth.login.as_deref()), (Some(4), Some("gh auth login")));
+        assert_eq!(driver.health.unwrap().command, ["gh", "auth", "status"]);
+        let (offer, name) = (&driver.implements[0], str::to_owned);
+        assert_eq!(offer.renames, [(name("title"), name("subject")), (name("aspect"), name("size"))].into());
+        assert_eq!((offer.cost, driver.exit_codes.get(&1).map(String::as_str)), (Some(2.5), Some("ok")));
+    }
+
+    #[test]
     fn what_is_wrong_with_a_driver_is_said() {
         for (more, says) in [
             ("kind: cli\nimplements: [{tool: a}]", "a driver needs `bin`"),
@@ -287,6 +379,20 @@ mod tests {
                 "kind: cli\nbin: a\nimplements: [{tool: a, metadata: {cli: {argv: [\"${env.X}\"]}}}]",
                 "names no input",
             ),
+            (
+                "kind: cli\nbin: a\nversion_chek: {}\nimplements: [{tool: a}]",
+                "a driver has no field `version_chek`",
+            ),
+            (
+                "kind: cli\nbin: a\nversion_check: {cmd: \"a | b\", parse: x, range: ^1}\nimplements: [{tool: a}]",
+                "only a shell understands this",
+            ),
+            ("kind: cli\nbin: a\nhealth_check: {method: exec}\nimplements: [{tool: a}]", "needs `cmd`"),
+            (
+                "kind: cli\nbin: a\nauth: {expiry: {detect: \"exit_code:x\"}}\nimplements: [{tool: a}]",
+                "`exit_code:4`",
+            ),
+            ("kind: cli\nbin: a\nimplements: [{tool: a, mapping: [b]}]", "`mapping` is a mapping of names"),
             ("kind: cli\nbin: a\noutput: {exit_codes: {0: fine}}\nimplements: [{tool: a}]", "from 1 to 255"),
         ] {
             let said = read(more).unwrap_err();

@@ -68,7 +68,9 @@ fn tool(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>) -> ToolStep {
             no_tool()
         }
     };
-    step.pinned_provider = pinned.map(|text| text.value.to_owned());
+    let pinned = pinned.map(|text| text.map(str::to_owned));
+    steps.drivers.extend(pinned.clone());
+    step.pinned_provider = pinned.map(|text| text.value);
     step
 }
 

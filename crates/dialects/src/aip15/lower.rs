@@ -20,7 +20,7 @@ use crate::{
     lowering::{Lowered, Lowering, warn_ignored},
     places::{Places, Renames},
     problem::Voice,
-    project::Project,
+    project::{Project, Sort},
     xskein::XSkein,
     yaml::Tree,
 };
@@ -152,12 +152,16 @@ fn approvals(definition: &WorkflowDefinition) -> BTreeMap<String, ApprovalClass>
 fn add_tools(
     workflow: &mut Workflow,
     approval: &BTreeMap<String, ApprovalClass>,
-    tools: &BTreeMap<String, Arc<Tool>>,
+    tools: &BTreeMap<(Sort, String), Arc<Tool>>,
 ) {
     each_step(workflow, |step| {
         let Kind::Work(work) = &step.kind else { return };
-        let Worker::Tool { tool, .. } = &work.worker else { return };
-        let Some(tool) = tools.get(tool) else { return };
+        let named = match &work.worker {
+            Worker::Tool { tool, .. } => (Sort::Tool, tool.clone()),
+            Worker::Action { action, .. } => (Sort::Action, action.clone()),
+            _ => return,
+        };
+        let Some(tool) = tools.get(&named) else { return };
         let class = approval.get(step.id.as_str()).cloned().unwrap_or_default();
         if tool.asks(&class) {
             step.policy.approval.get_or_insert_default();

@@ -4,7 +4,9 @@
 //! Reading gives the definitions of [`skein_core::builder`], which lowers them: a file and a program that say the same
 //! are the same workflow.
 
+mod action;
 mod argument;
+mod checks;
 mod defaults;
 mod driver;
 mod files;
@@ -20,8 +22,11 @@ mod triggers;
 mod value;
 mod workflow;
 
+pub use action::{Action, action};
 pub use argument::{Argument, Piece};
+pub use checks::{Auth, Health, VersionCheck};
 pub use driver::{Driver, DriverKind, Implements, driver};
 pub(crate) use lower::lower;
 pub use range::Range;
+pub use routines::routine;
 pub use tool::{Tool, tool};

@@ -1,8 +1,10 @@
 //! `routines`: schedules by AIP-41, named or written out. Only their shape is checked; what they mean is kept for a
 //! host that serves them.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
-use skein_core::{ir::Trigger, time::Millis};
+use skein_core::{ir::Trigger, plan::Severity, time::Millis};
 
 use super::{
     defaults::{JITTER_SECONDS, ROUTINE_ATTEMPTS},
@@ -11,21 +13,33 @@ use super::{
 use crate::{
     code::Code,
     common::trigger_not_served,
+    detect::front_matter,
     diagnostic::{Diagnostic, Sink},
     duration::Units,
     read::{Fields, Given},
     schedule::cron,
+    source::Source,
     xskein::check_path,
 };
 
 /// The triggers of a list of routines.
 pub(super) fn read(given: Given<'_>, sink: &mut Sink) -> Vec<Trigger> {
     let items = given.list(sink).unwrap_or_default();
-    items.into_iter().filter_map(|item| routine(item, sink)).collect()
+    items.into_iter().filter_map(|item| entry(item, sink)).collect()
+}
+
+/// Checks a ROUTINE.md: what is wrong with it.
+pub fn routine(source: Arc<Source>) -> Vec<Diagnostic> {
+    let mut sink = Sink::new(source);
+    if let Some(tree) = front_matter(&mut sink) {
+        let given = Given { name: "routine", node: tree.root() };
+        inline_routine(given, &["schema", "id", "description", "target"], &mut sink);
+    }
+    sink.finish().into_iter().filter(|said| said.severity != Severity::Note).collect()
 }
 
 /// A bare text is a file if it looks like one, else a reference.
-fn routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
+fn entry(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     if given.node.raw().is_some() {
         let text = given.words(sink)?.value;
         let is_file = text.starts_with("./") || text.starts_with("../") || text.ends_with(".md");
@@ -52,7 +66,7 @@ fn routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
             trigger_not_served(given.node.mark(), "routines", sink);
             Some(Trigger::Routine { reference: json!({"file": text}) })
         }
-        (None, None, Some(given)) => inline_routine(given, sink),
+        (None, None, Some(given)) => inline_routine(given, &[], sink),
         _ => {
             let message = "a routine is one of `ref`, `file` and `inline`";
             let found = forms.iter().flatten().count();
@@ -63,8 +77,12 @@ fn routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
     }
 }
 
-fn inline_routine(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
+/// A routine that is written out; a file of its own must also say what is `needed`.
+fn inline_routine(given: Given<'_>, needed: &[&'static str], sink: &mut Sink) -> Option<Trigger> {
     let mut fields = Fields::of(given.node, "a routine", sink)?;
+    for name in needed {
+        fields.required(name, sink);
+    }
     if let Some(given) = fields.optional("schema") {
         given.one_of(&[("routine/v1", ())], sink);
     }

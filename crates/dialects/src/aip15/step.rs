@@ -15,6 +15,7 @@ use skein_core::{
 };
 
 use super::{
+    action,
     defaults::{KINDS, KindWord, OF_KINDS},
     kinds, policy,
     tool::{self, Tool},
@@ -44,8 +45,10 @@ pub(super) struct Steps<'a, 'l> {
     pub tools: Vec<Spanned<String>>,
     /// The actions that steps name.
     pub actions: Vec<Spanned<String>>,
-    /// The files of the tools that steps name, for those that have one.
-    described: BTreeMap<String, Option<Arc<Tool>>>,
+    /// The drivers that steps are pinned to.
+    pub drivers: Vec<Spanned<String>>,
+    /// What the files of the tools and actions say that steps name, for those that have one.
+    described: BTreeMap<(Sort, String), Option<Arc<Tool>>>,
     /// The roles that approvals ask.
     pub roles: Vec<Spanned<String>>,
     /// What happens when nothing comes in time, where that is not one of the words that it may be.
@@ -66,6 +69,7 @@ impl<'a, 'l> Steps<'a, 'l> {
             undos: Vec::new(),
             tools: Vec::new(),
             actions: Vec::new(),
+            drivers: Vec::new(),
             described: BTreeMap::new(),
             roles: Vec::new(),
             late: Vec::new(),
@@ -85,7 +89,8 @@ impl<'a, 'l> Steps<'a, 'l> {
     pub fn check_names(&mut self) {
         let Lowering { sink, project, .. } = &mut *self.lowering;
         let source = sink.source.clone();
-        for (sort, names) in [(Sort::Tool, &self.tools), (Sort::Action, &self.actions)] {
+        let named = [(Sort::Tool, &self.tools), (Sort::Action, &self.actions), (Sort::Driver, &self.drivers)];
+        for (sort, names) in named {
             let uses = names.iter().map(|name| Use {
                 // A reference into a package ends with the id.
                 name: name.value.rsplit('/').next().unwrap_or(&name.value),
@@ -93,6 +98,15 @@ impl<'a, 'l> Steps<'a, 'l> {
                 span: name.span,
             });
             catalog::check(sort, uses, *project, sink);
+        }
+        for action in &self.actions {
+            let id = action.value.rsplit('/').next().unwrap_or_default();
+            if project.action(id).is_some() && project.tools_for(id).is_empty() {
+                let message = format!("no tool here implements the action `{}`", action.value);
+                let diagnostic = Diagnostic::new(Code::NobodyProvides, &sink.source, action.span, message);
+                let hint = "a `.tools/ID/TOOL.md` with `implements` would; a run of this workflow is refused without one";
+                sink.push(diagnostic.hint(hint));
+            }
         }
         let roles: BTreeSet<String> = project.names(Sort::Role).into_iter().collect();
         for role in self.roles.iter().filter(|role| !roles.is_empty() && !roles.contains(&role.value)) {
@@ -148,30 +162,49 @@ impl<'a, 'l> Steps<'a, 'l> {
             kind.or_else(|| ours(field))
         };
         fields.finish_with(self.lowering.sink, elsewhere);
-        if let Some(tool) = tool::named(&step).map(str::to_owned).and_then(|name| self.describe(&name)) {
-            tool.complete(&mut step);
+        let named = tool::named(&step).map(|(sort, name)| (sort, name.to_owned()));
+        if let Some(tool) = named.and_then(|(sort, name)| self.describe(sort, &name)) {
+            let wider = tool.complete(&mut step);
+            wider.into_iter().for_each(|(field, why)| self.say_wider(node, field, why));
         }
         step.id = id?.to_string();
         Some(step)
     }
 
-    /// What the file of a tool says. What is wrong with it is said once.
-    fn describe(&mut self, name: &str) -> Option<Arc<Tool>> {
-        if let Some(known) = self.described.get(name) {
+    /// What the file of a tool says, or those of all tools for an action. What is wrong with one is said once.
+    fn describe(&mut self, sort: Sort, name: &str) -> Option<Arc<Tool>> {
+        let key = (sort, name.to_owned());
+        if let Some(known) = self.described.get(&key) {
             return known.clone();
         }
-        let source = self.lowering.project.tool(name.rsplit('/').next().unwrap_or(name));
-        let read = source.and_then(|source| {
-            tool::tool(source).map_err(|diagnostics| self.lowering.sink.extend(diagnostics)).ok()
-        });
-        self.described.insert(name.to_owned(), read.map(Arc::new));
-        self.described.get(name).cloned().flatten()
+        let (project, id) = (self.lowering.project, name.rsplit('/').next().unwrap_or(name));
+        let mut read =
+            |source| tool::tool(source, project).map_err(|wrong| self.lowering.sink.extend(wrong)).ok();
+        let found = match sort {
+            Sort::Action => {
+                let tools: Vec<Tool> = project.tools_for(id).into_iter().filter_map(&mut read).collect();
+                let own = project.action(id).map(action::action);
+                let own = own.and_then(|own| own.map_err(|wrong| self.lowering.sink.extend(wrong)).ok());
+                Tool::strictest(own.as_ref(), &tools)
+            }
+            _ => project.tool(id).and_then(read),
+        };
+        self.described.insert(key.clone(), found.map(Arc::new));
+        self.described.get(&key).cloned().flatten()
+    }
+
+    /// What a step says counts only as far as its tool allows it.
+    fn say_wider(&mut self, node: Node<'_>, field: &str, why: String) {
+        let span = node.field(field).map_or(node.mark(), |field| field.key_span);
+        let diagnostic = Diagnostic::new(Code::Wider, node.source(), span, why);
+        self.lowering
+            .push(diagnostic.hint("a step may be stricter than its tool; what is wider does not count"));
     }
 
     /// The tools whose files could be read.
-    pub fn tools_described(&self) -> BTreeMap<String, Arc<Tool>> {
+    pub fn tools_described(&self) -> BTreeMap<(Sort, String), Arc<Tool>> {
         let found = self.described.iter();
-        found.filter_map(|(name, tool)| Some((name.clone(), tool.clone()?))).collect()
+        found.filter_map(|(key, tool)| Some((key.clone(), tool.clone()?))).collect()
     }
 
     /// Whether it is an id of this format is for the builder to say; here it must be a name at all.

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use skein_core::{
-    builder::{ApprovalClass, Implementation, RetryPolicy, StepDefinition, StepKind},
+    builder::{ApprovalClass, Implementation, RetryPolicy, RiskLevel, StepDefinition, StepKind},
     ir::Schema,
     time::Millis,
 };
 
 use super::{
+    action::{Action, action},
     defaults::{COSTS, DESCRIPTION_CHARS, DRIVER_KINDS, NAME_CHARS},
     driver::DriverKind,
     policy,
@@ -19,6 +20,7 @@ use crate::{
     code::Code,
     detect::front_matter,
     diagnostic::{Diagnostic, Sink},
+    project::{Project, Sort},
     read::{Fields, Given},
     source::Source,
 };
@@ -42,14 +44,17 @@ pub struct Tool {
     /// Drivers that may not provide it, and the only kinds that may.
     pub forbid: Vec<String>,
     pub require_kind: Vec<DriverKind>,
+    /// The action that it is one way to do.
+    pub implements: Option<String>,
+    pub risk_level: Option<RiskLevel>,
 }
 
-/// Reads a TOOL.md.
-pub fn tool(source: Arc<Source>) -> Result<Tool, Vec<Diagnostic>> {
+/// Reads a TOOL.md. The project has the action that it implements.
+pub fn tool(source: Arc<Source>, project: &dyn Project) -> Result<Tool, Vec<Diagnostic>> {
     let mut sink = Sink::new(source);
     let read = front_matter(&mut sink).and_then(|tree| {
         let fields = Fields::of(tree.root(), "a tool", &mut sink)?;
-        Tool::read(fields, &mut sink)
+        Tool::read(fields, project, &mut sink)
     });
     match read {
         Some(tool) if !sink.has_errors() => Ok(tool),
@@ -58,7 +63,7 @@ pub fn tool(source: Arc<Source>) -> Result<Tool, Vec<Diagnostic>> {
 }
 
 impl Tool {
-    fn read(mut fields: Fields<'_>, sink: &mut Sink) -> Option<Tool> {
+    fn read(mut fields: Fields<'_>, project: &dyn Project, sink: &mut Sink) -> Option<Tool> {
         let name = fields.required("name", sink);
         name.and_then(|given| policy::short_text(given, NAME_CHARS, sink));
         let id = fields.required("id", sink).and_then(|given| id(given, sink));
@@ -77,18 +82,18 @@ impl Tool {
         let timeout = fields.optional("timeout_ms").and_then(|given| given.millis(1, sink));
         let retry = fields.optional("retry").and_then(|given| policy::retry(given, sink));
         let preferred = fields.optional("default_implementation").and_then(|given| given.words(sink));
-        fields.optional("risk_level").and_then(|given| policy::risk_level(given, sink));
+        let risk_level = fields.optional("risk_level").and_then(|given| policy::risk_level(given, sink));
+        let implements = fields.optional("implements").and_then(|given| given.words(sink));
         fields.optional("cost_class").and_then(|given| given.one_of(COSTS, sink));
         let (forbid, require_kind) =
             fields.optional("driver_constraints").map(|given| constraints(given, sink)).unwrap_or_default();
-        fields.allow(&["requires", "implements", "tags", "examples", "metadata", "contextSchema"]);
+        fields.allow(&["requires", "tags", "examples", "metadata", "contextSchema"]);
         refuse_bodies(&mut fields, sink);
-        fields.finish(sink);
-        Some(Tool {
-            id: id?.to_owned(),
-            version: version?.to_owned(),
-            inputs: inputs?,
-            outputs: outputs?,
+        let tool = Some(Tool {
+            id: id.unwrap_or_default().to_owned(),
+            version: version.unwrap_or_default().to_owned(),
+            inputs: inputs.unwrap_or_default(),
+            outputs: outputs.unwrap_or_default(),
             idempotent: idempotent.is_some_and(|flag| flag.value),
             mutates,
             approval: class,
@@ -97,13 +102,76 @@ impl Tool {
             default_implementation: preferred.map(|text| text.value.to_owned()),
             forbid,
             require_kind,
-        })
+            implements: implements.map(|text| text.value.to_owned()),
+            risk_level,
+        });
+        // One that cannot be read is said by whoever names it.
+        let named = tool.as_ref().and_then(|tool| tool.implements.as_deref());
+        let described = named.and_then(|name| project.action(name)).and_then(|source| action(source).ok());
+        if let (Some(tool), Some(action)) = (&tool, described) {
+            action.check(tool, &fields, sink);
+        }
+        // What is missing has been said, and then there is no tool.
+        fields.finish(sink);
+        tool
     }
 
-    /// What holds for a step that does not say it itself.
-    pub(super) fn complete(&self, step: &mut StepDefinition) {
-        step.timeout_ms = step.timeout_ms.or(self.timeout.map(|length| length.0));
-        step.retry = step.retry.take().or_else(|| self.retry.clone());
+    /// What any of several tools may do for an action: as strict as the strictest of them and the action itself.
+    pub(super) fn strictest(action: Option<&Action>, tools: &[Tool]) -> Option<Tool> {
+        let mut all = tools.iter();
+        let mut whole = all.next()?.clone();
+        for tool in all {
+            whole.idempotent &= tool.idempotent;
+            whole.mutates.extend(tool.mutates.iter().cloned());
+            if strictness(&tool.approval) > strictness(&whole.approval) {
+                whole.approval = tool.approval.clone();
+            }
+            // Each is kept to its own time; the step lasts as long as the slowest may.
+            whole.timeout = whole.timeout.zip(tool.timeout).map(|(a, b)| a.max(b));
+            let fewer =
+                |a: RetryPolicy, b: &RetryPolicy| if b.max_attempts < a.max_attempts { b.clone() } else { a };
+            whole.retry = whole.retry.take().zip(tool.retry.as_ref()).map(|(a, b)| fewer(a, b));
+            whole.risk_level = whole.risk_level.max(tool.risk_level);
+        }
+        if let Some(action) =
+            action.filter(|action| strictness(&action.approval) > strictness(&whole.approval))
+        {
+            whole.approval = action.approval.clone();
+        }
+        Some(whole)
+    }
+
+    /// What holds for a step that does not say it itself. What it says that is wider than the tool's own does not count,
+    /// and is given back: the field, and why.
+    pub(super) fn complete(&self, step: &mut StepDefinition) -> Vec<(&'static str, String)> {
+        let mut wider = Vec::new();
+        let mut says =
+            |name, what: String| wider.push((name, format!("this is wider than the tool allows: {what}")));
+        if step.approval.as_ref().is_some_and(|class| is_laxer(class, &self.approval)) {
+            says("approval", "it asks more often".to_owned());
+        }
+        if let (Some(own), Some(most)) = (step.risk_level, self.risk_level)
+            && own < most
+        {
+            says("risk_level", format!("its risk is {}", most as u8));
+        }
+        step.risk_level = step.risk_level.max(self.risk_level);
+        if let (Some(own), Some(Millis(most))) = (step.timeout_ms, self.timeout)
+            && own > most
+        {
+            says("timeout_ms", format!("it may take {most} ms"));
+        }
+        let times = [step.timeout_ms, self.timeout.map(|length| length.0)];
+        step.timeout_ms = times.into_iter().flatten().min();
+        match (&mut step.retry, &self.retry) {
+            (Some(own), Some(tool)) if own.max_attempts > tool.max_attempts => {
+                says("retry", format!("it may be tried {} times", tool.max_attempts));
+                own.max_attempts = tool.max_attempts;
+            }
+            (own @ None, tool) => own.clone_from(tool),
+            _ => {}
+        }
+        wider
     }
 
     /// Whether a person is asked before it runs in a step of this class: the stricter of the step's and its own counts.
@@ -122,18 +190,23 @@ impl Tool {
     }
 }
 
-/// The tool that a step names.
-pub(super) fn named(step: &StepDefinition) -> Option<&str> {
+/// The tool or the action that a step names.
+pub(super) fn named(step: &StepDefinition) -> Option<(Sort, &str)> {
     match &step.kind {
-        StepKind::Tool(tool) => match &tool.implementation {
-            Implementation::Tool(id) => Some(id),
-            Implementation::Action(_) => None,
-        },
+        StepKind::Tool(tool) => Some(match &tool.implementation {
+            Implementation::Tool(id) => (Sort::Tool, id),
+            Implementation::Action(id) => (Sort::Action, id),
+        }),
         _ => None,
     }
 }
 
-fn strictness(class: &ApprovalClass) -> u8 {
+/// Whether a step asks for less than the tool does. One that leaves it to the tool does not.
+fn is_laxer(step: &ApprovalClass, tool: &ApprovalClass) -> bool {
+    *step != ApprovalClass::PerStep && strictness(step) < strictness(tool)
+}
+
+pub(super) fn strictness(class: &ApprovalClass) -> u8 {
     match class {
         ApprovalClass::Auto | ApprovalClass::PerStep => 0,
         ApprovalClass::OnMutate => 1,
@@ -175,7 +248,7 @@ fn schema(given: Given<'_>, sink: &mut Sink) -> Option<Schema> {
 }
 
 /// What is changed: a kind in letters, a colon, and what of it.
-fn mutates(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
+pub(super) fn mutates(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
     let mut found = Vec::new();
     for item in given.list(sink).unwrap_or_default() {
         let Some(text) = item.words(sink) else { continue };
@@ -245,7 +318,7 @@ mod tests {
              outputs: {{type: object}}\n{more}\n---\nProse.\n"
         );
         let said = |all: Vec<Diagnostic>| all.into_iter().map(|one| one.message).collect();
-        tool(Source::new("TOOL.md", text)).map_err(said)
+        tool(Source::new("TOOL.md", text), &()).map_err(said)
     }
 
     #[test]
@@ -256,9 +329,36 @@ mod tests {
         assert_eq!(tool.approval, ApprovalClass::Auto);
         let mut step = StepDefinition::new("s", skein_core::builder::ToolStep::tool("parcel-weigh"));
         step.timeout_ms = Some(7);
-        tool.complete(&mut step);
+        assert_eq!(tool.complete(&mut step), []);
         assert_eq!(step.timeout_ms, Some(7), "the step's own word counts");
         assert_eq!(step.retry.map(|retry| retry.max_attempts), Some(2));
+    }
+
+    #[test]
+    fn a_step_may_be_stricter_and_never_wider() {
+        let tool = read(
+            "timeout_ms: 100\nretry: {max_attempts: 2, backoff: fixed}\napproval: always\nrisk_level: 2",
+        );
+        let mut step = StepDefinition::new("s", skein_core::builder::ToolStep::tool("parcel-weigh"));
+        step.timeout_ms = Some(500);
+        step.approval = Some(ApprovalClass::Auto);
+        step.risk_level = Some(RiskLevel::ReadOnly);
+        step.retry = Some(RetryPolicy { max_attempts: 9, ..tool.as_ref().unwrap().retry.clone().unwrap() });
+        let wider: Vec<&str> =
+            tool.unwrap().complete(&mut step).into_iter().map(|(field, _)| field).collect();
+        assert_eq!(wider, ["approval", "risk_level", "timeout_ms", "retry"]);
+        assert_eq!((step.timeout_ms, step.risk_level), (Some(100), Some(RiskLevel::ExternalEffects)));
+        assert_eq!(step.retry.map(|retry| retry.max_attempts), Some(2));
+    }
+
+    #[test]
+    fn any_of_several_tools_is_as_strict_as_the_strictest() {
+        let one = read("timeout_ms: 100\nidempotent: true").unwrap();
+        let two = read("timeout_ms: 300\napproval: on-mutate\nmutates: [external:mail]").unwrap();
+        let any = Tool::strictest(None, &[one, two]).unwrap();
+        assert_eq!(any.timeout, Some(Millis(300)));
+        assert!(any.is_delicate() && any.asks(&ApprovalClass::Auto));
+        assert_eq!(Tool::strictest(None, &[]), None);
     }
 
     #[test]
@@ -292,7 +392,7 @@ mod tests {
             let said = read(more).unwrap_err();
             assert!(said.iter().any(|one| one.contains(says)), "{more}: {said:?}");
         }
-        let none = tool(Source::new("TOOL.md", "no front matter")).unwrap_err();
+        let none = tool(Source::new("TOOL.md", "no front matter"), &()).unwrap_err();
         assert_eq!(none[0].code, Code::BadFrontMatter);
     }
 }

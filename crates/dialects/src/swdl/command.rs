@@ -56,6 +56,17 @@ pub(super) fn split(line: &str) -> Result<Vec<Word>, (CommandError, Span)> {
     }
 }
 
+/// The arguments of a line that no expression is filled into; or why it has none.
+pub(crate) fn split_plain(line: &str) -> Result<Vec<String>, &'static str> {
+    let words = split(line).map_err(|(error, _)| match error {
+        CommandError::Empty => "this names no program",
+        CommandError::Unclosed => "a quote is never closed",
+        CommandError::Shell => "only a shell understands this, and none is used",
+        CommandError::Program | CommandError::Script => "nothing is filled in here",
+    })?;
+    Ok(words.into_iter().map(|word| word.text).collect())
+}
+
 /// The argument that a shell would read as a script.
 fn script_of<'a>(program: &Word, words: &'a [Word]) -> Option<&'a Word> {
     let name = program.text.rsplit('/').next().unwrap_or_default();

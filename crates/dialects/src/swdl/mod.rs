@@ -10,4 +10,5 @@ mod syntax;
 mod types;
 mod words;
 
+pub(crate) use command::split_plain;
 pub(crate) use lower::lower;

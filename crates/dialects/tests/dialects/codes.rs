@@ -119,6 +119,7 @@ impl Around {
                     "actions" => Sort::Action,
                     "roles" => Sort::Role,
                     "domains" => Sort::Domain,
+                    "drivers" => Sort::Driver,
                     _ => panic!("a project defines no {sort}"),
                 };
                 around.names.insert(sort, fence.text.lines().map(str::to_owned).collect());
@@ -144,6 +145,20 @@ impl Project for Around {
 
     fn names(&self, sort: Sort) -> Vec<String> {
         self.names.get(&sort).cloned().unwrap_or_default()
+    }
+
+    fn tool(&self, name: &str) -> Option<Arc<Source>> {
+        self.file(&format!(".tools/{name}/TOOL.md"))
+    }
+
+    fn action(&self, name: &str) -> Option<Arc<Source>> {
+        self.file(&format!(".actions/{}/ACTION.md", name.replace(':', "-")))
+    }
+
+    fn tools_for(&self, action: &str) -> Vec<Arc<Source>> {
+        let tools = self.files.keys().filter(|name| name.ends_with("/TOOL.md"));
+        let says = |source: &Arc<Source>| source.text.contains(&format!("implements: {action}\n"));
+        tools.filter_map(|name| self.file(name)).filter(says).collect()
     }
 
     fn overrides(&self) -> Option<Arc<Source>> {

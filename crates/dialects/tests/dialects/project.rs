@@ -48,6 +48,8 @@ impl Project for Folder {
             Sort::Action => "actions.txt",
             Sort::Role => "roles.txt",
             Sort::Domain => "domains.txt",
+            Sort::Driver => "drivers.txt",
+            _ => return Vec::new(),
         };
         self.project(file).unwrap_or_default().lines().map(str::to_owned).collect()
     }

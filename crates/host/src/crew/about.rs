@@ -6,10 +6,11 @@ use std::{collections::BTreeMap, path::PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_core::{
-    ir::{Capability, Schema},
+    ir::{Capability, Schema, Worker},
     time::Millis,
 };
 
+use super::builtin::Function;
 use crate::{agent::Price, secret};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,14 +95,18 @@ impl Agent {
     }
 }
 
-/// A tool that is a program: JSON in on standard input, JSON out on standard output.
+/// A tool that is a program, with JSON in on standard input and JSON out on standard output; or a function of our own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tool {
     /// The driver that was chosen.
     pub driver: String,
     /// A program and the arguments that are always the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    /// What does it in this process, in place of a program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<Function>,
     /// The arguments that values of the input fill in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<Vec<Piece>>,
@@ -109,9 +114,18 @@ pub struct Tool {
     pub inputs: Schema,
     #[serde(default)]
     pub outputs: Schema,
-    /// What an exit status means, as an error code.
+    /// What the driver calls inputs that the tool knows under another name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub renames: BTreeMap<String, String>,
+    /// What of the output is left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drop_outputs: Vec<String>,
+    /// What an exit status means, as an error code; `ok` is none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub exit_codes: BTreeMap<i32, String>,
+    /// Secrets that its program is given beside those of the step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
     /// The longest that the driver lets it take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Millis>,
@@ -131,12 +145,18 @@ pub enum Piece {
 }
 
 impl Tool {
-    /// The name under which a tool is settled. One that only one driver may provide is another tool.
-    pub fn key(tool: &str, pinned: Option<&str>) -> String {
-        match pinned {
-            Some(driver) => format!("{tool} by {driver}"),
-            None => tool.to_owned(),
-        }
+    /// The name under which a tool is settled, or whatever tool does an action. One that only one driver may provide is
+    /// another tool. None: the worker is no tool.
+    pub fn key(worker: &Worker) -> Option<String> {
+        let (name, pinned) = match worker {
+            Worker::Tool { tool, pinned } => (tool.clone(), pinned),
+            Worker::Action { action, pinned } => (format!("any for {action}"), pinned),
+            _ => return None,
+        };
+        Some(match pinned {
+            Some(driver) => format!("{name} by {driver}"),
+            None => name,
+        })
     }
 }
 

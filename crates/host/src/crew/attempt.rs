@@ -341,7 +341,7 @@ impl Laid {
         let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
         let own = self.tree.changed_files(self.visit(shared), workspace, &guard.convergence);
         let asked = || {
-            let git = Git { folder: workspace.path(), kept: self.files.root(), mark: &self.mark };
+            let git = Git::new(workspace.path(), self.files.root(), &self.mark);
             git.changed(workspace, &guard.convergence)
         };
         match own.unwrap_or_else(asked) {

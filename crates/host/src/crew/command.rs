@@ -53,13 +53,13 @@ impl Command {
                 };
                 Command::new(words, prompt(agent).into_bytes(), Speaks::Words)
             }
-            Worker::Tool { tool, .. } => {
-                let found = job.tool().ok_or_else(|| format!("there is no tool `{tool}` here"))?;
-                let words = tool::command(found, &job.given.inputs)?;
-                let stdin = serde_json::to_vec(&job.given.inputs).expect("inputs are JSON");
+            Worker::Tool { tool: name, .. } | Worker::Action { action: name, .. } => {
+                let found = job.tool().ok_or_else(|| format!("no tool here does `{name}`"))?;
+                let inputs = tool::renamed(found, &job.given.inputs);
+                let words = tool::command(found, &inputs)?;
+                let stdin = serde_json::to_vec(&*inputs).expect("inputs are JSON");
                 Command::new(words.into_iter().map(OsString::from), stdin, Speaks::Json)
             }
-            Worker::Action { action, .. } => Err(format!("no tool here does `{action}`")),
         }
     }
 

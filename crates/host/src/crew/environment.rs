@@ -56,7 +56,9 @@ pub fn of(
     secrets: &Secrets,
 ) -> Result<Environment, SecretError> {
     let mut environment = base(&job.about, &job.env);
-    for (name, secret) in secrets.of(&job.isolation.secrets)? {
+    let of_tool = job.tool().into_iter().flat_map(|tool| &tool.secrets);
+    let own: Vec<String> = job.isolation.secrets.iter().chain(of_tool).cloned().collect();
+    for (name, secret) in secrets.of(&own)? {
         environment.push((name.into(), secret.expose().into()));
     }
     let attempt = job.attempt;

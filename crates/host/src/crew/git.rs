@@ -9,11 +9,16 @@ use std::{
     ffi::{OsStr, OsString},
     io::Read,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use serde_json::{Value, json};
 use skein_core::{ir::Convergence, limits, time::Millis};
 
-use super::environment::{self, Environment};
+use super::{
+    builtin::Call,
+    environment::{self, Environment},
+};
 use crate::{
     worker::{self, How, Mark, NewFilter, Task},
     workspace::Root,
@@ -33,6 +38,10 @@ pub(super) struct Git<'a> {
     /// Where what it says is kept.
     pub kept: &'a Root,
     pub mark: &'a Mark,
+    /// The longest that a question may take, where that is less than usual.
+    pub limit: Option<Millis>,
+    /// What asks, and is called off as a whole.
+    pub call: Option<&'a Arc<Call>>,
 }
 
 /// One question.
@@ -83,7 +92,41 @@ impl Said {
     }
 }
 
-impl Git<'_> {
+impl<'a> Git<'a> {
+    /// With as much time as is usual.
+    pub fn new(folder: &'a Path, kept: &'a Root, mark: &'a Mark) -> Git<'a> {
+        Git { folder, kept, mark, limit: None, call: None }
+    }
+
+    /// What has changed since the last commit, file by file.
+    pub fn status(&self) -> Result<Value, String> {
+        let settings = self.without_filters()?;
+        let arguments = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=dirty"];
+        let said = self.ask(Question { settings, ..Question::new("git-status", &arguments) })?.well()?;
+        let files: Vec<Value> = texts(&said)
+            .iter()
+            .filter_map(|line| line.split_at_checked(3))
+            .map(|(state, path)| json!({"path": path, "status": state.trim()}))
+            .collect();
+        Ok(json!({"clean": files.is_empty(), "files": files}))
+    }
+
+    /// The differences from a commit, as text.
+    pub fn diff(&self, base: &str) -> Result<Value, String> {
+        if !is_ref(base) {
+            return Err(format!("`{}` cannot name a commit", worker::shown(base.as_bytes())));
+        }
+        let settings = self.without_filters()?;
+        let arguments =
+            ["diff", "--relative", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv"];
+        let arguments: Vec<&str> = arguments.into_iter().chain(["--end-of-options", base, "--"]).collect();
+        let said = self.ask(Question { settings, ..Question::new("git-diff", &arguments) })?.well()?;
+        if said.len() > limits::VALUE_BYTES {
+            return Err(format!("the differences are more than {} bytes", limits::VALUE_BYTES));
+        }
+        Ok(json!({"diff": String::from_utf8_lossy(&said)}))
+    }
+
     /// The files that differ from what they are compared with, and those that git does not know yet.
     pub fn changed(&self, workspace: &Root, convergence: &Convergence) -> Result<Vec<String>, String> {
         let base = base(workspace, convergence)?;
@@ -154,9 +197,14 @@ impl Git<'_> {
         task.environment.extend(question.settings);
         task.stdin = question.stdin.into();
         task.stdout = Some(out.clone());
-        task.limit = Some(question.limit);
+        task.limit = Some(self.limit.map_or(question.limit, |limit| limit.min(question.limit)));
         task.filter = question.filter;
-        let ended = worker::run(task, drop);
+        let asked = |handle| {
+            if let Some(call) = self.call {
+                call.asks(handle);
+            }
+        };
+        let ended = worker::run(task, asked);
         let How::Exited(status) = ended.how else { return Err(format!("git: {}", ended.how.message())) };
         let stdout = ended.stdout.as_ref();
         if stdout.is_some_and(|stdout| stdout.problem.is_some() || (stdout.cut && question.most.is_none())) {

@@ -73,7 +73,7 @@ pub struct Job {
     pub snapshot: Option<Box<Snapshot>>,
     /// The variables that the workflow declares.
     pub env: Arc<Value>,
-    pub about: About,
+    pub about: Arc<About>,
 }
 
 /// A run as it was at some moment.
@@ -95,8 +95,13 @@ impl Snapshot {
 }
 
 impl Job {
-    pub fn of(running: Running<'_>, attempt: AttemptId, task: &Assignment) -> Result<Job, String> {
-        let Running { run, plan, state, about, names, .. } = running;
+    pub fn of(
+        running: Running<'_>,
+        attempt: AttemptId,
+        task: &Assignment,
+        about: Arc<About>,
+    ) -> Result<Job, String> {
+        let Running { run, plan, state, names, .. } = running;
         let step = plan.definition.scope(names.scope(attempt.at.0)).step(attempt.at.1);
         let (worker, work) = worker(step, attempt.role)?;
         let main = attempt.role == Role::Main;
@@ -138,7 +143,7 @@ impl Job {
                 .and_then(|convergence| Guard::of(plan, convergence)),
             decision_file: work.check.as_ref().and_then(|check| check.decision_file.clone()),
             env: state.home(attempt.at.0).env.clone(),
-            about: About::read(about)?,
+            about,
         })
     }
 }
@@ -193,10 +198,7 @@ impl Job {
 
     /// The tool that does it, where a tool does.
     pub fn tool(&self) -> Option<&Tool> {
-        match &self.worker {
-            Worker::Tool { tool, pinned } => self.about.tools.get(&Tool::key(tool, pinned.as_deref())),
-            _ => None,
-        }
+        self.about.tools.get(&Tool::key(&self.worker)?)
     }
 }
 

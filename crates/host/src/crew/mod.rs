@@ -7,6 +7,7 @@ mod about;
 mod attempt;
 mod back;
 mod before;
+mod builtin;
 mod command;
 mod company;
 mod confine;
@@ -41,10 +42,12 @@ use skein_core::{
 };
 
 pub use about::{About, Agent, Piece, Program, Tool};
+pub use builtin::Function;
 pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 
 use self::{
     attempt::{Begun, Laid},
+    builtin::Call,
     company::Company,
     job::Job,
     tree::Trees,
@@ -95,6 +98,8 @@ struct Shared {
     contexts: Arc<Contexts>,
     company: Arc<Company>,
     trees: Trees,
+    /// What was settled about each run that something was asked of, read once.
+    abouts: Mutex<BTreeMap<RunId, Arc<About>>>,
     /// Told when something of `live` is gone.
     left: Condvar,
 }
@@ -111,6 +116,8 @@ enum Live {
         /// How it is to end, if someone asked for that: what is started after it for the same is not to go on either.
         ending: Option<fn(&Handle)>,
     },
+    /// It is done in this process.
+    Called(Arc<Call>),
 }
 
 impl fmt::Debug for Crew {
@@ -140,6 +147,7 @@ impl Crew {
             contexts: Arc::default(),
             company: Arc::default(),
             trees: Trees::default(),
+            abouts: Mutex::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared) })
@@ -162,6 +170,16 @@ impl Crew {
 impl Shared {
     fn live(&self) -> MutexGuard<'_, BTreeMap<Doing, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn about(&self, running: Running<'_>) -> Result<Arc<About>, String> {
+        let mut abouts = self.abouts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(about) = abouts.get(running.run) {
+            return Ok(Arc::clone(about));
+        }
+        let about = Arc::new(About::read(running.about)?);
+        abouts.insert(running.run.clone(), Arc::clone(&about));
+        Ok(about)
     }
 
     /// How far walls are kept here. None: there are none.
@@ -197,6 +215,21 @@ impl Shared {
         Some(Box::new(move |line| lines(&run, attempt, line)))
     }
 
+    /// One attempt, from its beginning to its end.
+    fn attempt(self: &Arc<Shared>, job: Job, key: Doing, finish: Finish) {
+        if let Some(function) = job.tool().and_then(|tool| tool.function) {
+            return builtin::work(self, &job, function, &key, finish);
+        }
+        match attempt::lay_out(self, job) {
+            Ok(Begun::Ready(ready)) => {
+                let (task, laid) = *ready;
+                self.work(task, laid, key, finish);
+            }
+            Ok(Begun::Over(report)) => self.finish(&key, report, finish),
+            Err(end) => self.end(&key, end, finish),
+        }
+    }
+
     /// Runs the program, unless it was called off meanwhile.
     fn work(&self, task: Task, mut laid: Laid, key: Doing, finish: Finish) {
         if self.is_stopped(&key) {
@@ -212,7 +245,7 @@ impl Shared {
         if let Some(live) = self.live().get_mut(key) {
             let ending = match live {
                 Live::Ahead { stopped: true } => Some(Handle::stop as fn(&Handle)),
-                Live::Ahead { stopped: false } => None,
+                Live::Ahead { stopped: false } | Live::Called(_) => None,
                 Live::Working { ending, .. } => *ending,
             };
             if let Some(end) = ending {
@@ -292,6 +325,7 @@ impl Live {
                 handle.stop();
                 ending.get_or_insert(Handle::stop);
             }
+            Live::Called(call) => call.stop(),
         }
     }
 
@@ -302,6 +336,7 @@ impl Live {
                 handle.kill();
                 *ending = Some(Handle::kill);
             }
+            Live::Called(call) => call.stop(),
         }
     }
 }
@@ -309,20 +344,14 @@ impl Live {
 impl Hands for Crew {
     fn start(&mut self, running: Running<'_>, attempt: AttemptId, task: &Assignment, finish: Finish) {
         let key = (running.run.clone(), Work::Attempt(attempt));
-        let job = match Job::of(running, attempt, task) {
+        let job = self.shared.about(running).and_then(|about| Job::of(running, attempt, task, about));
+        let job = match job {
             Ok(job) => Job { watched: self.shared.trees.is_watched(running.run, running.plan), ..job },
             Err(why) => return self.shared.end(&key, attempt::never(why), finish),
         };
         self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
-        let body = move || match attempt::lay_out(&shared, job) {
-            Ok(Begun::Ready(ready)) => {
-                let (task, laid) = *ready;
-                shared.work(task, laid, key, finish);
-            }
-            Ok(Begun::Over(report)) => shared.finish(&key, report, finish),
-            Err(end) => shared.end(&key, end, finish),
-        };
+        let body = move || shared.attempt(job, key, finish);
         // Without a thread the attempt is dropped, and so told to be lost.
         let _ = std::thread::Builder::new().name("attempt".into()).spawn(body);
     }
@@ -352,6 +381,7 @@ impl Hands for Crew {
         self.shared.each_of(run, Live::kill);
         self.shared.contexts.release(run);
         self.shared.trees.forget(run);
+        self.shared.abouts.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns what a program that is a tool may print. A value fills a part of one argument and is never split.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::{Value, json};
 use skein_core::{engine::AttemptEnd, ir::ErrorClass, limits};
@@ -15,6 +15,8 @@ use super::{
 
 const INPUT_INVALID: &str = "input_invalid";
 const OUTPUT_INVALID: &str = "output_invalid";
+/// What a driver calls an exit status that is no failure.
+const FINE: &str = "ok";
 
 /// Whether the tool takes what it is given.
 pub fn check_inputs(tool: &Tool, inputs: &Value) -> Result<(), AttemptEnd> {
@@ -22,6 +24,15 @@ pub fn check_inputs(tool: &Tool, inputs: &Value) -> Result<(), AttemptEnd> {
     checked.map_err(|error| {
         failed(ErrorClass::Validation, INPUT_INVALID, format!("the tool does not take this input: {error}"))
     })
+}
+
+/// The inputs under the names that the driver has for them.
+pub fn renamed<'a>(tool: &Tool, inputs: &'a Value) -> Cow<'a, Value> {
+    let Some(fields) = inputs.as_object().filter(|_| !tool.renames.is_empty()) else {
+        return Cow::Borrowed(inputs);
+    };
+    let name = |name: &String| tool.renames.get(name).unwrap_or(name).clone();
+    Cow::Owned(fields.iter().map(|(key, value)| (name(key), value.clone())).collect())
 }
 
 /// The program and all its arguments.
@@ -64,7 +75,7 @@ pub fn end(tool: &Tool, status: i32, printed: &[u8], usual: impl FnOnce() -> Att
     if let Some(envelope) = value.as_ref().filter(|value| value.get("ok") == Some(&Value::Bool(false))) {
         return refused(envelope);
     }
-    if status != 0 {
+    if status != 0 && tool.exit_codes.get(&status).is_none_or(|code| code != FINE) {
         let end = usual();
         return match (tool.exit_codes.get(&status), end) {
             (
@@ -79,7 +90,14 @@ pub fn end(tool: &Tool, status: i32, printed: &[u8], usual: impl FnOnce() -> Att
             (_, end) => end,
         };
     }
-    let output = value.unwrap_or_else(|| json!({"stdout": String::from_utf8_lossy(printed).trim_end()}));
+    given(tool, value.unwrap_or_else(|| json!({"stdout": String::from_utf8_lossy(printed).trim_end()})))
+}
+
+/// What a tool gives, if it is what it says that it gives.
+pub fn given(tool: &Tool, mut output: Value) -> AttemptEnd {
+    if let Some(fields) = output.as_object_mut() {
+        fields.retain(|name, _| !tool.drop_outputs.contains(name));
+    }
     match tool.outputs.check(&output) {
         Ok(()) => AttemptEnd::Succeeded { output: Arc::new(output) },
         Err(error) => {
@@ -110,7 +128,7 @@ fn class(code: &str, retryable: bool) -> ErrorClass {
     }
 }
 
-fn failed(class: ErrorClass, code: &str, message: String) -> AttemptEnd {
+pub(super) fn failed(class: ErrorClass, code: &str, message: String) -> AttemptEnd {
     AttemptEnd::Failed { class, code: Some(code.to_owned()), message: cut(message), retry_at: None }
 }
 
@@ -124,10 +142,15 @@ mod tests {
         Tool {
             driver: "d".into(),
             command: vec!["prog".into(), "-v".into()],
+            function: None,
             arguments: Vec::new(),
             inputs: Schema::default(),
             outputs: Schema::default(),
-            exit_codes: [(3, "not_found".to_owned()), (4, "rate_limited".to_owned())].into(),
+            renames: [("title".to_owned(), "subject".to_owned())].into(),
+            drop_outputs: vec!["secret".to_owned()],
+            exit_codes: [(3, "not_found".to_owned()), (4, "rate_limited".to_owned()), (5, FINE.to_owned())]
+                .into(),
+            secrets: Vec::new(),
             limit: None,
         }
     }
@@ -191,6 +214,15 @@ mod tests {
         assert_eq!(told(&end(&tool(), 3, b"", usual)), (ErrorClass::NonRetryable, Some("not_found")));
         assert_eq!(told(&end(&tool(), 4, b"", usual)), (ErrorClass::RateLimit, Some("rate_limited")));
         assert_eq!(told(&end(&tool(), 1, b"", usual)), (ErrorClass::Transient, None));
+    }
+
+    #[test]
+    fn a_driver_has_its_own_names_and_gives_what_it_says() {
+        assert_eq!(*renamed(&tool(), &json!({"title": 1, "to": 2})), json!({"subject": 1, "to": 2}));
+        let AttemptEnd::Succeeded { output } = end(&tool(), 5, br#"{"a": 1, "secret": 2}"#, usual) else {
+            panic!("5 is fine");
+        };
+        assert_eq!(*output, json!({"a": 1}));
     }
 
     #[test]

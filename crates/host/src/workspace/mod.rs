@@ -15,7 +15,7 @@ mod survey;
 
 pub use artifact::{ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile};
 pub use context::{Context, Contexts, Holder, Ledger, Observation, Source, Story, find_step};
-pub(crate) use control::{control_files, harmless_config};
+pub(crate) use control::{control_files, harmless_config, owner as control_owner};
 pub use files::{FileError, Given, GivenAs, Tokens};
 pub use grant::{GrantError, Grants};
 pub use pattern::Pattern;

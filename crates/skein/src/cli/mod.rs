@@ -2,6 +2,7 @@
 
 mod bench;
 mod cancel;
+mod catalog;
 mod completions;
 mod decide;
 mod demo;
@@ -89,6 +90,8 @@ enum Command {
     Explain(explain::Arguments),
     /// Lists the workflows of the project.
     List,
+    /// Lists what workflows of the project can name, where it is described, and who uses it.
+    Catalog(catalog::Arguments),
     /// Shows one workflow: what it takes, does and gives.
     Show(show::Arguments),
     /// Writes a workflow to begin with, which runs as it is.
@@ -183,6 +186,7 @@ pub fn run() -> Exit {
         Command::Schema(arguments) => schema::run(&arguments, output),
         Command::Explain(arguments) => explain::run(&arguments, output),
         Command::List => list::run(output),
+        Command::Catalog(arguments) => catalog::run(&arguments, output),
         Command::Show(arguments) => show::run(&arguments, output),
         Command::Init(arguments) => init::run(&arguments, output),
         Command::Demo(arguments) => demo::run(arguments, output),

@@ -8,11 +8,11 @@ use skein_core::{
     ir::Kind,
     plan::{Plan, Problem, ProblemCode},
 };
-use skein_dialects::{Diagnostic, render};
+use skein_dialects::{Diagnostic, Sort, render};
 use skein_host::{crew::is_repository, wall};
 
 use super::load::{Loaded, invalid, load};
-use crate::{exit::Exit, output::Output, parameters, plan::PlanView};
+use crate::{exit::Exit, output::Output, parameters, plan::PlanView, resolve::Resolutions};
 
 #[derive(Debug, Args)]
 #[group(skip)]
@@ -40,7 +40,12 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
     let (loaded, plan) = bound(arguments, output)?;
     let walls = std::env::current_exe().map_err(|error| error.to_string()).and_then(|exe| wall::here(&exe));
-    let mut view = PlanView::of(&plan, &loaded.project.config, walls);
+    // Where no tool is described at all, one warning says so, and not every step.
+    let found = match loaded.project.shelf(Sort::Tool).entries() {
+        [] => Resolutions::default(),
+        _ => Resolutions::of(&plan, &loaded.project),
+    };
+    let mut view = PlanView::of(&plan, &loaded.project.config, &found, walls);
     view.no_worktrees = no_worktrees(&plan, &loaded.project.root);
     Ok((loaded, view))
 }

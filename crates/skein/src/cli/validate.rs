@@ -4,18 +4,19 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     rc::Rc,
+    sync::Arc,
 };
 
 use clap::Args;
 use serde_json::json;
 use skein_core::plan::Severity;
-use skein_dialects::{Code, Diagnostic, check, load, render};
+use skein_dialects::{Code, Diagnostic, Sort, Source, check, load, render};
 
-use crate::{exit::Exit, find, output::Output, project::OnDisk};
+use crate::{described, exit::Exit, find, output::Output, project::OnDisk};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Files, or folders whose workflows are all checked.
+    /// Files, or folders whose workflows, tools, drivers, actions and routines are all checked.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// Warnings count as errors.
@@ -29,6 +30,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
         if path.is_dir() {
             let found = find::sources(path);
             found.files.iter().for_each(|file| checked.add(file, true));
+            found.described.iter().for_each(|file| checked.add(file, true));
             found.missed.into_iter().for_each(|(folder, why)| checked.miss(&folder, why));
         } else {
             checked.add(path, false);
@@ -53,6 +55,8 @@ struct Checked {
     said: BTreeSet<(&'static str, String, u32, String)>,
     /// By their roots. None: what is wrong with it has been said, and nothing in it can be judged.
     projects: BTreeMap<PathBuf, Option<Rc<OnDisk>>>,
+    /// What is described twice, by project and sort, and by file.
+    twins: BTreeMap<(PathBuf, Sort), BTreeMap<String, Vec<Diagnostic>>>,
 }
 
 impl Checked {
@@ -60,7 +64,10 @@ impl Checked {
     fn add(&mut self, path: &Path, of_folder: bool) {
         let Some(project) = self.project(path) else { return };
         let mut report = match project.source(path) {
-            Ok(source) => check(source, &*project),
+            Ok(source) => match described::sort_of(path) {
+                Some(sort) => return self.add_described(&project, sort, source),
+                None => check(source, &*project),
+            },
             Err(error) => {
                 self.files += 1;
                 return self.diagnostics.push(*error);
@@ -77,6 +84,24 @@ impl Checked {
         if !of_folder {
             std::mem::forget(report);
         }
+    }
+
+    /// A file that describes what workflows name, and whether another describes the same.
+    fn add_described(&mut self, project: &OnDisk, sort: Sort, source: Arc<Source>) {
+        self.files += 1;
+        let twins = self.twins.entry((project.root.clone(), sort)).or_insert_with(|| {
+            let mut by_file: BTreeMap<String, Vec<Diagnostic>> = BTreeMap::new();
+            for twins in described::twins(project, sort) {
+                let files: BTreeSet<&String> = twins.labels.iter().map(|label| &label.source.name).collect();
+                files
+                    .into_iter()
+                    .for_each(|file| by_file.entry(file.clone()).or_default().push(twins.clone()));
+            }
+            by_file
+        });
+        let twins = twins.get(&source.name).cloned().unwrap_or_default();
+        let wrong = described::wrong(project, sort, source);
+        wrong.into_iter().chain(twins).for_each(|diagnostic| self.say(diagnostic));
     }
 
     /// A folder that was not looked into could hold anything.

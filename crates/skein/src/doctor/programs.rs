@@ -4,31 +4,19 @@
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
-    fs::{self, DirBuilder, File},
-    io::Read,
+    fs::{self, DirBuilder},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, channel},
-    time::Duration,
 };
 
-use skein_core::{ids::RunId, time::Millis};
-use skein_host::{
-    host::new_id,
-    worker::{self, Ended, Handle, How, Mark, StateMark, Task, Work},
-};
+use skein_core::time::Millis;
+use skein_host::{host::new_id, worker};
 
 use super::{Finding, agents};
-use crate::config::Config;
+use crate::{config::Config, question::Question};
 
 /// How long a program may take to say its version.
 pub const DEADLINE: Millis = Millis::seconds(5);
-/// How long it then has to end.
-const GRACE: Millis = Millis(500);
-/// Longer than a program can take with all that comes after its deadline.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// What it is given of our environment.
-const GIVEN: [&str; 4] = ["PATH", "HOME", "LANG", "XDG_DATA_HOME"];
 
 /// What is asked of a program.
 #[derive(Debug, Clone)]
@@ -61,7 +49,7 @@ pub type Answers = BTreeMap<&'static str, Answer>;
 pub struct Probes {
     folder: PathBuf,
     answers: Answers,
-    waiting: Vec<(&'static str, PathBuf, Handle, Receiver<Ended>)>,
+    waiting: Vec<(&'static str, PathBuf, Question)>,
 }
 
 /// Everything that is asked.
@@ -94,31 +82,18 @@ impl Probes {
     }
 
     fn begin(&mut self, wanted: &Wanted, path: PathBuf) {
-        let state = StateMark::new("doctor").expect("letters are a mark");
-        let run = RunId::new(wanted.key).expect("the key is a plain word");
-        let mark = Mark { state, run, work: Work::Hook(0) };
-        let mut task = Task::new(&path, &self.folder, self.folder.join(wanted.key), mark);
-        task.arguments = wanted.arguments.iter().map(OsString::from).collect();
-        let given = GIVEN.iter().filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
-        task.environment = given.collect();
-        (task.limit, task.grace) = (Some(DEADLINE), GRACE);
-        let (tell, ended) = channel();
-        let handle = worker::start(task, move |ended| drop(tell.send(ended)));
-        self.waiting.push((wanted.key, path, handle, ended));
+        let arguments = wanted.arguments.iter().map(OsString::from).collect();
+        let question = Question::ask(&self.folder, wanted.key, &path, arguments, DEADLINE);
+        self.waiting.push((wanted.key, path, question));
     }
 
     /// Waits for all of them.
     pub fn answers(mut self) -> Answers {
-        for (key, path, handle, ended) in std::mem::take(&mut self.waiting) {
-            let answer = match ended.recv_timeout(PATIENCE) {
-                Ok(ended) if ended.how == How::Exited(0) => {
-                    Answer::Said { line: first_line(&self.folder.join(key)), path }
-                }
-                Ok(ended) => Answer::Failed { why: why(&ended), path },
-                Err(_) => {
-                    handle.kill();
-                    Answer::Failed { why: "it cannot be ended".to_owned(), path }
-                }
+        for (key, path, question) in std::mem::take(&mut self.waiting) {
+            let answer = match question.answer() {
+                Ok(answer) if answer.status == 0 => Answer::Said { line: answer.line(), path },
+                Ok(answer) => Answer::Failed { why: answer.why, path },
+                Err(why) => Answer::Failed { why, path },
             };
             self.answers.insert(key, answer);
         }
@@ -130,18 +105,6 @@ impl Drop for Probes {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
-}
-
-fn why(ended: &Ended) -> String {
-    let said = ended.tail.lines().last().unwrap_or_default();
-    if said.is_empty() { ended.how.message() } else { format!("{}: {said}", ended.how.message()) }
-}
-
-fn first_line(log: &Path) -> String {
-    let mut bytes = Vec::new();
-    let read = File::open(log).and_then(|file| file.take(4096).read_to_end(&mut bytes));
-    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    if read.is_ok() { worker::shown(line).chars().take(100).collect() } else { String::new() }
 }
 
 /// Programs that workflows need without naming them.

@@ -23,6 +23,7 @@ pub fn short(text: &str) -> String {
 /// Who does it comes first, then what it waits for, what it is given and leaves, and how it may end.
 pub fn facts(step: &StepView) -> Vec<String> {
     let mut facts = vec![doing(step)];
+    facts.extend(step.work.iter().flat_map(provided));
     facts.extend(step.work.iter().filter(|work| !work.may.is_empty()).map(may));
     facts.extend((!step.after.is_empty()).then(|| format!("after {}", few(&step.after, "and"))));
     facts.extend(step.when.as_ref().map(|when| format!("only if {}", short(when))));
@@ -83,6 +84,23 @@ fn working(work: &WorkView) -> String {
 
 fn may(work: &WorkView) -> String {
     format!("may {}", listed(&work.may, "and"))
+}
+
+/// Which driver does it and why, and why each of the others does not.
+fn provided(work: &WorkView) -> Vec<String> {
+    let Some(found) = &work.provided else { return Vec::new() };
+    let chosen = found.driver.as_ref().map(|driver| {
+        let tool =
+            if work.by.ends_with(&driver.tool) { String::new() } else { format!(" as tool {}", driver.tool) };
+        format!("done by the driver {}{tool}: {}", driver.id, driver.why)
+    });
+    let refused = found.refused.as_ref().filter(|_| found.passed_over.is_empty());
+    let refused = refused.map(|refused| format!("nobody can do it: {}", refused.message));
+    let none =
+        (found.driver.is_none() && !found.passed_over.is_empty()).then(|| "no driver can do it".to_owned());
+    let others =
+        found.passed_over.iter().map(|other| format!("passes over {}, which {}", other.id, other.why));
+    chosen.into_iter().chain(refused).chain(none).chain(others).collect()
 }
 
 fn asked(gate: &GateView) -> Vec<String> {

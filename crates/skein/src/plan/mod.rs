@@ -26,7 +26,7 @@ pub use step::StepView;
 pub use text::text;
 pub use words::kind;
 
-use crate::config::Config;
+use crate::{config::Config, resolve::Resolutions};
 
 #[derive(Debug, Serialize)]
 pub struct PlanView {
@@ -104,8 +104,8 @@ pub struct Confined {
 }
 
 impl PlanView {
-    /// `walls`: which walls can be built here, or why none.
-    pub fn of(plan: &Plan, config: &Config, walls: Result<Kept, String>) -> PlanView {
+    /// `found`: who does the work of tools here. `walls`: which walls can be built here, or why none.
+    pub fn of(plan: &Plan, config: &Config, found: &Resolutions, walls: Result<Kept, String>) -> PlanView {
         let definition = &*plan.definition;
         let root = definition.root();
         let workflow = &root.workflow;
@@ -114,7 +114,7 @@ impl PlanView {
         let names = |steps: &[u32]| {
             steps.iter().map(|i| definition.scope(root.root).step(*i).id.to_string()).collect::<Vec<_>>()
         };
-        let batches = Viewer { definition, config, called: BTreeMap::new() }.batches(root.root);
+        let batches = Viewer { definition, config, found, called: BTreeMap::new() }.batches(root.root);
         let estimate = Estimate::of(definition, &config.estimate);
         PlanView {
             workflow: About {
@@ -179,6 +179,7 @@ fn unknown(estimate: &Estimate, batches: &[Batch]) -> Vec<String> {
 struct Viewer<'a> {
     definition: &'a Definition,
     config: &'a Config,
+    found: &'a Resolutions,
     /// The step under which each called workflow has been shown. Each is shown once, since calls of calls can be more
     /// than anyone could read.
     called: BTreeMap<ScopeIx, String>,

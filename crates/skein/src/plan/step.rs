@@ -14,7 +14,10 @@ use super::{
     ending::Ending,
     words::{approvers, by, expression, may, model, prose, secret, target, tools},
 };
-use crate::config::Config;
+use crate::{
+    config::Config,
+    resolve::{Resolution, Resolutions},
+};
 
 #[derive(Debug, Serialize)]
 pub struct StepView {
@@ -63,6 +66,9 @@ pub struct StepView {
 #[derive(Debug, Serialize)]
 pub struct WorkView {
     pub by: String,
+    /// Which driver does the work of a tool, and why the others do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provided: Option<Resolution>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// What it may do; none named where the worker's own settings say.
@@ -170,7 +176,7 @@ impl StepView {
             after: step.after.iter().map(ToString::to_string).collect(),
             when: step.when.as_ref().map(expression),
             work: match &step.kind {
-                Kind::Work(work) => Some(WorkView::of(step, work, config)),
+                Kind::Work(work) => Some(WorkView::of(step, work, config, viewer.found)),
                 _ => None,
             },
             gate: gate(step),
@@ -195,12 +201,13 @@ impl StepView {
 }
 
 impl WorkView {
-    fn of(step: &Step, work: &Work, config: &Config) -> WorkView {
+    fn of(step: &Step, work: &Work, config: &Config, found: &Resolutions) -> WorkView {
         let keeping = Keeping::of(step);
         let Isolation { workspace, worktree, no_network, secrets, protect } = &work.isolation;
         let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
         WorkView {
             by: by(&work.worker, config),
+            provided: found.get(&work.worker).cloned(),
             model: model(&work.worker, config),
             may: may(&work.worker),
             tools: tools(&work.worker),

@@ -5,6 +5,8 @@
 mod agents;
 mod attacks;
 mod bench;
+mod builtin;
+mod catalog;
 mod contexts;
 mod crash;
 mod damage;
@@ -25,6 +27,7 @@ mod pages;
 mod parameters;
 mod project;
 mod promises;
+mod resolver;
 mod run;
 mod runs;
 mod session;

@@ -46,7 +46,10 @@ fn tools_and_actions_have_folders() {
     folder.write("tool.md", step("tool: mail-sned"));
     let mut session = Session::within(&folder.0);
     session.skein("validate none.md", 0);
-    folder.write(".actions/note-send/ACTION.md", "---\nid: \"note:send\"\nversion: 2.1.0\n---\n");
+    folder.write(
+        ".actions/note-send/ACTION.md",
+        "---\nschema: action/v1\nid: \"note:send\"\ndescription: Sends a note.\nversion: 2.1.0\n---\n",
+    );
     folder
         .write(".tools/mail-send/TOOL.md", "---\nid: mail-send\n---\n")
         .write(".tools/empty/readme.txt", "");

@@ -209,8 +209,8 @@ fn aip15_asks_before_a_tool_that_changes_something() {
 fn aip15_tools_that_cannot_be_run_are_told() {
     let path = ".drivers/warehouse/DRIVER.md";
     for (from, to, says) in [
-        ("kind: cli", "kind: http", "`warehouse` is of the kind http, and this version runs only cli"),
-        ("version: \"*\"", "version: ^2.0.0", "no driver provides the tool `parcel-weigh`"),
+        ("kind: cli", "kind: http", "`warehouse` is of the kind http, which this version does not run"),
+        ("version: \"*\"", "version: ^2.0.0", "`warehouse` is for other versions of the tool than 1.0.0"),
         ("./warehouse.sh", "./house.sh", "house.sh` does not exist"),
         ("./warehouse.sh", "no-such-program-here", "was not found in"),
         ("id: warehouse", "id: Ware House", "`Ware House` cannot be an id"),

@@ -186,7 +186,7 @@ fn make(shadow: &Shadow<'_>, place: &Root, commit: &str) -> Result<(), String> {
 fn give_git(shadow: &Shadow<'_>, files: &Root, commit: &str) -> Result<(), String> {
     let format = shadow.origin.as_ref().map_or("sha1", |origin| &origin.format);
     let kept = shadow.said()?;
-    let git = Git { folder: files.path(), kept: &kept, mark: shadow.mark };
+    let git = Git::new(files.path(), &kept, shadow.mark);
     let place = files.path().join(".git");
     let ask = |name, arguments: &[String]| {
         let mut question = Question::new(name, arguments);

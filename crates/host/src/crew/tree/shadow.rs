@@ -76,7 +76,7 @@ impl<'a> Shadow<'a> {
 
     /// Git in the folder of the repository itself, which only lists names.
     pub fn outside<'b>(&'b self, said: &'b Root) -> Git<'b> {
-        Git { folder: self.top.path(), kept: said, mark: self.mark }
+        Git::new(self.top.path(), said, self.mark)
     }
 
     pub fn said(&self) -> Result<Root, String> {
@@ -94,7 +94,7 @@ impl<'a> Shadow<'a> {
     /// The same, with what is asked changed a bit.
     pub fn ask_for(&self, call: Call<'_>, most: Option<u64>) -> Result<Said, String> {
         let said = self.said()?;
-        let git = Git { folder: call.files, kept: &said, mark: self.mark };
+        let git = Git::new(call.files, &said, self.mark);
         let mut question = Question::new(call.name, &call.arguments);
         question.settings = self.settings(call.files, call.index);
         question.stdin = call.stdin;
@@ -136,7 +136,7 @@ impl<'a> Shadow<'a> {
 fn make(run: &RunDir, name: &str, folder: &Root, mark: &Mark, without: &[PathBuf]) -> Result<Root, String> {
     let said = |error: crate::workspace::root::PathError| error.to_string();
     let pending = run.begin_git(name).map_err(said)?;
-    let git = Git { folder: folder.path(), kept: &pending, mark };
+    let git = Git::new(folder.path(), &pending, mark);
     let origin = match origin::is_likely(folder.path()) {
         true => Origin::of(git).map(Some).or_else(|why| not_a_repository(&why).then_some(None).ok_or(why))?,
         false => None,

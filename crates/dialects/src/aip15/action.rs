@@ -1,0 +1,147 @@
+//! An ACTION.md: something that can be done, whichever tool does it.
+//!
+//! Owns the fields of AIP-39, and what a tool that implements an action may not say more freely than the action does.
+
+use std::sync::Arc;
+
+use skein_core::builder::{ApprovalClass, RiskLevel};
+
+use super::{
+    defaults::DESCRIPTION_CHARS,
+    policy,
+    tool::{mutates, strictness, texts},
+};
+use crate::{
+    code::Code,
+    detect::front_matter,
+    diagnostic::{Diagnostic, Sink},
+    read::{Fields, Given, brief},
+    source::Source,
+};
+
+/// An action as its file describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    pub id: String,
+    pub version: String,
+    /// What every tool that implements it changes, at least.
+    pub mutates: Vec<String>,
+    pub approval: ApprovalClass,
+    pub risk_level: Option<RiskLevel>,
+}
+
+/// Reads an ACTION.md.
+pub fn action(source: Arc<Source>) -> Result<Action, Vec<Diagnostic>> {
+    let mut sink = Sink::new(source);
+    let read = front_matter(&mut sink).and_then(|tree| {
+        let fields = Fields::of(tree.root(), "an action", &mut sink)?;
+        Action::read(fields, &mut sink)
+    });
+    match read {
+        Some(action) if !sink.has_errors() => Ok(action),
+        _ => Err(sink.finish()),
+    }
+}
+
+impl Action {
+    fn read(mut fields: Fields<'_>, sink: &mut Sink) -> Option<Action> {
+        if let Some(given) = fields.required("schema", sink) {
+            given.one_of(&[("action/v1", ())], sink);
+        }
+        let id = fields.required("id", sink).and_then(|given| id(given, sink));
+        let description = fields.required("description", sink);
+        description.and_then(|given| policy::short_text(given, DESCRIPTION_CHARS, sink));
+        let version = fields.optional("version").and_then(|given| policy::version(given, sink));
+        for name in ["name", "category", "verb", "target_kind"] {
+            fields.optional(name).and_then(|given| given.words(sink));
+        }
+        let changes = fields.optional("mutates").map(|given| mutates(given, sink)).unwrap_or_default();
+        let approval = fields.optional("approval").and_then(|given| policy::approval(given, sink));
+        let risk_level = fields.optional("risk_level").and_then(|given| policy::risk_level(given, sink));
+        for name in ["fires_events", "tags"] {
+            fields.optional(name).map(|given| texts(given, sink));
+        }
+        fields.allow(&["requires", "implementations", "examples", "metadata"]);
+        fields.finish(sink);
+        Some(Action {
+            id: id?.to_owned(),
+            version: version.unwrap_or("1.0.0").to_owned(),
+            mutates: changes,
+            approval: approval.unwrap_or(ApprovalClass::Auto),
+            risk_level,
+        })
+    }
+
+    /// Refuses a tool that says of itself that it is more harmless than what it implements.
+    pub(super) fn check(&self, tool: &super::Tool, fields: &Fields<'_>, sink: &mut Sink) {
+        let mut wider = |name: &str, message: String| {
+            let field = fields.field(name).or_else(|| fields.field("implements"));
+            let span = field.map_or(fields.head(), |field| field.key_span);
+            let mut diagnostic = Diagnostic::new(Code::Wider, fields.node().source(), span, message);
+            diagnostic.severity = skein_core::plan::Severity::Error;
+            sink.push(
+                diagnostic.hint(format!("it implements the action `{}`, and may only be stricter", self.id)),
+            );
+        };
+        if strictness(&tool.approval) < strictness(&self.approval) {
+            wider("approval", "this tool asks less often than its action".to_owned());
+        }
+        let risk = |level: Option<RiskLevel>| level.map_or(0, |level| level as u8);
+        if risk(tool.risk_level) < risk(self.risk_level) {
+            wider("risk_level", "this tool claims less risk than its action".to_owned());
+        }
+        if let Some(missing) = self.mutates.iter().find(|what| !tool.mutates.contains(what)) {
+            wider(
+                "mutates",
+                format!("this tool does not say that it changes `{}`, as its action does", brief(missing)),
+            );
+        }
+    }
+}
+
+/// Two names with one colon between: what it is done to, and what is done.
+fn id<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
+    let text = given.words(sink)?.value;
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
+    let name = |part: &str| !part.is_empty() && part.chars().all(inner);
+    if text.split_once(':').is_some_and(|(target, verb)| name(target) && name(verb)) {
+        return Some(text);
+    }
+    let message = format!("`{}` cannot be the id of an action", brief(text));
+    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
+    sink.push(diagnostic.hint("what it is done to, a colon, and what is done, such as `mail:send`"));
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(more: &str) -> Result<Action, Vec<String>> {
+        let text = format!("---\nschema: action/v1\ndescription: Sends a mail.\n{more}\n---\n");
+        let said = |all: Vec<Diagnostic>| all.into_iter().map(|one| one.message).collect();
+        action(Source::new("ACTION.md", text)).map_err(said)
+    }
+
+    #[test]
+    fn an_action_says_what_every_tool_for_it_must() {
+        let action =
+            read("id: mail:send\nmutates: [external:mail]\napproval: on-mutate\nrisk_level: 2").unwrap();
+        assert_eq!((action.id.as_str(), action.version.as_str()), ("mail:send", "1.0.0"));
+        assert_eq!(action.approval, ApprovalClass::OnMutate);
+        assert_eq!(action.risk_level, Some(RiskLevel::ExternalEffects));
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_action_is_said() {
+        for (more, says) in [
+            ("id: mail", "cannot be the id of an action"),
+            ("id: mail:send:now", "cannot be the id of an action"),
+            ("id: mail:send\nmutate: []", "an action has no field `mutate`"),
+            ("id: mail:send\nmutates: [mail]", "`mutates` is what is changed"),
+        ] {
+            let said = read(more).unwrap_err();
+            assert!(said.iter().any(|one| one.contains(says)), "{more}: {said:?}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What a driver says must be so before it can be used: a version, a login, an answer to whether it is well.
+//!
+//! Owns the fields of AIP-30 that say so. Refuses to find out.
+
+use skein_core::time::Millis;
+
+use super::{range::Range, tool::texts};
+use crate::{
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    read::{Fields, Given},
+    swdl::split_plain,
+};
+
+/// How long a program may take to answer, where the driver does not say.
+const PATIENCE: Millis = Millis::seconds(5);
+
+/// A program that says its version, and which versions are good.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VersionCheck {
+    pub command: Vec<String>,
+    /// What stands before the version in what it prints.
+    pub before: String,
+    pub range: Range,
+    /// The range as it is written.
+    pub written: String,
+    pub timeout: Millis,
+}
+
+/// What shows that somebody has logged in: any one of these.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Auth {
+    pub env: Vec<String>,
+    pub paths: Vec<String>,
+    /// What a person would run to log in.
+    pub login: Option<String>,
+    /// The exit status that means that nobody has.
+    pub expired: Option<i32>,
+}
+
+/// A program that says whether the driver is well.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Health {
+    pub command: Vec<String>,
+    pub expect: i32,
+    pub timeout: Millis,
+}
+
+pub(super) fn version_check(given: Given<'_>, sink: &mut Sink) -> Option<VersionCheck> {
+    let mut fields = Fields::of(given.node, "`version_check`", sink)?;
+    let command = fields.required("cmd", sink).and_then(|given| command(given, sink));
+    let before = fields.required("parse", sink).and_then(|given| given.words(sink));
+    let range = fields.required("range", sink);
+    let read = range.and_then(|given| range_of(given, sink));
+    let timeout = fields.optional("timeout_ms").and_then(|given| given.millis(100, sink));
+    fields.finish(sink);
+    Some(VersionCheck {
+        command: command?,
+        before: literal(before?.value),
+        range: read?,
+        written: range?.node.raw().unwrap_or_default().to_owned(),
+        timeout: timeout.map_or(PATIENCE, |length| length.value),
+    })
+}
+
+pub(super) fn range_of(given: Given<'_>, sink: &mut Sink) -> Option<Range> {
+    let range = given.node.raw().and_then(Range::parse);
+    if range.is_none() {
+        sink.push(given.wrong("a range of versions, such as `^1.0.0`"));
+    }
+    range
+}
+
+/// The plain text that a pattern begins with.
+fn literal(pattern: &str) -> String {
+    let pattern = pattern.trim_start_matches('^');
+    pattern
+        .chars()
+        .take_while(|c| !matches!(c, '(' | '[' | '.' | '\\' | '*' | '+' | '?' | '{' | '|' | '$'))
+        .collect()
+}
+
+/// A program and its arguments, which are written as one line and never seen by a shell.
+fn command(given: Given<'_>, sink: &mut Sink) -> Option<Vec<String>> {
+    match split_plain(given.words(sink)?.value) {
+        Ok(words) => Some(words),
+        Err(why) => {
+            let (source, span) = (given.node.source(), given.node.mark());
+            sink.push(Diagnostic::new(
+                Code::BadCommand,
+                source,
+                span,
+                format!("`{}` is no command: {why}", given.name),
+            ));
+            None
+        }
+    }
+}
+
+pub(super) fn auth(given: Given<'_>, sink: &mut Sink) -> Option<Auth> {
+    let mut fields = Fields::of(given.node, "`auth`", sink)?;
+    fields.optional("ref").and_then(|given| given.words(sink));
+    let state = fields.optional("state").and_then(|given| Fields::of(given.node, "`state`", sink));
+    let mut auth = Auth::default();
+    if let Some(mut state) = state {
+        auth.env = state.optional("env").map(|given| texts(given, sink)).unwrap_or_default();
+        auth.paths = state.optional("paths").map(|given| texts(given, sink)).unwrap_or_default();
+        state.finish(sink);
+    }
+    let login = fields.optional("login").and_then(|given| Fields::of(given.node, "`login`", sink));
+    if let Some(mut login) = login {
+        let line = login.optional("cmd").and_then(|given| given.words(sink));
+        auth.login = line.map(|line| line.value.to_owned());
+        login.optional("interactive").and_then(|given| given.flag(sink));
+        login.allow(&["url", "requires_callback_url", "completes_when"]);
+        login.finish(sink);
+    }
+    let expiry = fields.optional("expiry").and_then(|given| Fields::of(given.node, "`expiry`", sink));
+    if let Some(mut expiry) = expiry {
+        auth.expired = expiry.optional("detect").and_then(|given| expired(given, sink));
+        expiry.finish(sink);
+    }
+    fields.allow(&["refresh"]);
+    fields.finish(sink);
+    Some(auth)
+}
+
+/// An exit status; what else can be told is for drivers of other kinds.
+fn expired(given: Given<'_>, sink: &mut Sink) -> Option<i32> {
+    let text = given.words(sink)?.value;
+    let (what, value) = text.split_once(':').unwrap_or((text, ""));
+    match what {
+        "exit_code" => {
+            let status = value.parse().ok().filter(|status| (1..=255).contains(status));
+            if status.is_none() {
+                sink.push(given.wrong("such as `exit_code:4`"));
+            }
+            status
+        }
+        "http_status" | "exception" | "header" if !value.is_empty() => None,
+        _ => {
+            sink.push(given.wrong("such as `exit_code:4`"));
+            None
+        }
+    }
+}
+
+/// None also for a driver that need not be asked.
+pub(super) fn health(given: Given<'_>, sink: &mut Sink) -> Option<Health> {
+    let mut fields = Fields::of(given.node, "`health_check`", sink)?;
+    let methods = &[("ping", false), ("exec", true), ("http", false), ("noop", false)];
+    let asks = fields.required("method", sink).and_then(|given| given.one_of(methods, sink));
+    let asks = asks.is_some_and(|asks| asks.value);
+    let line = if asks { fields.required("cmd", sink) } else { fields.optional("cmd") };
+    let line = line.and_then(|given| command(given, sink));
+    let expect = fields.optional("expect_exit").and_then(|given| given.whole(0..=255, sink));
+    let timeout = fields.optional("timeout_ms").and_then(|given| given.millis(100, sink));
+    fields.allow(&["http", "every"]);
+    fields.finish(sink);
+    Some(Health {
+        command: line.filter(|_| asks)?,
+        expect: expect.and_then(|expect| i32::try_from(expect.value).ok()).unwrap_or_default(),
+        timeout: timeout.map_or(PATIENCE, |length| length.value),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pattern_begins_with_is_known() {
+        assert_eq!(literal(r"gh version (\S+)"), "gh version ");
+        assert_eq!(literal(r"^v(\d+)"), "v");
+        assert_eq!(literal(r"(\S+)"), "");
+    }
+}

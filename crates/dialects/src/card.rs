@@ -1,0 +1,122 @@
+//! The card of a file in a catalog: what it is called, where it says so, and which other names it holds.
+//!
+//! Owns the few fields that files of every sort have under some name. Refuses to judge a file: what is wrong with one is
+//! for the reader of its sort to say.
+
+use std::sync::Arc;
+
+use crate::{
+    detect::front,
+    diagnostic::Sink,
+    project::Sort,
+    source::{Position, Source},
+    yaml::{Node, parse},
+};
+
+/// What a file says about itself, as far as it can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// Its id, or else its name. None: only its path names it.
+    pub id: Option<String>,
+    /// Where it says so, or the first line.
+    pub at: Position,
+    pub version: Option<String>,
+    pub description: Option<String>,
+    /// The kind of a driver or of a resource.
+    pub kind: Option<String>,
+    /// What else it names.
+    pub names: Vec<(Sort, String)>,
+}
+
+/// Reads the card of a Markdown or YAML file.
+pub fn card(source: &Arc<Source>) -> Card {
+    let nothing = Card {
+        id: None,
+        at: Position { line: 1, column: 1 },
+        version: None,
+        description: None,
+        kind: None,
+        names: Vec::new(),
+    };
+    let tree = front(source).and_then(|part| parse(part, &mut Sink::new(source.clone())));
+    let Some(tree) = tree else { return nothing };
+    let root = tree.root();
+    let at = |path: &&str| path.split('/').try_fold(root, |node, key| node.get(key));
+    let first = |paths: &[&str]| paths.iter().filter_map(at).find_map(text);
+    let id = ["id", "metadata/name", "name"];
+    let id = id.iter().filter_map(at).find_map(|node| Some((text(node)?, node.mark().start)));
+    Card {
+        at: id.as_ref().map_or(nothing.at, |(_, start)| source.position(*start)),
+        id: id.map(|(id, _)| id),
+        version: first(&["version", "metadata/version"]),
+        description: first(&["description", "spec/description", "spec/purpose"]),
+        kind: first(&["kind"]),
+        names: named(root),
+    }
+}
+
+fn text(node: Node<'_>) -> Option<String> {
+    let raw = node.raw().filter(|_| !node.is_null())?.trim();
+    (!raw.is_empty()).then(|| raw.to_owned())
+}
+
+/// The action of a tool, the tools of a driver, what a routine starts, the domain of an agent.
+fn named(root: Node<'_>) -> Vec<(Sort, String)> {
+    let mut names = Vec::new();
+    if let Some(implements) = root.get("implements") {
+        match implements.items() {
+            Some(items) => {
+                let tools = items.filter_map(|item| item.get("tool")).filter_map(text);
+                names.extend(tools.map(|tool| (Sort::Tool, tool)));
+            }
+            None => names.extend(reference(implements).map(|action| (Sort::Action, action))),
+        }
+    }
+    for (key, sort) in [("action", Sort::Action), ("workflow", Sort::Workflow), ("tool", Sort::Tool)] {
+        let target = root.get("target").and_then(|target| target.get(key));
+        names.extend(target.and_then(reference).map(|name| (sort, name)));
+    }
+    let domain = root.get("spec").and_then(|spec| spec.get("domain")).and_then(text);
+    names.extend(domain.map(|domain| (Sort::Domain, domain)));
+    names
+}
+
+/// A name, or a mapping that holds one.
+fn reference(node: Node<'_>) -> Option<String> {
+    text(node).or_else(|| ["ref", "id", "file"].iter().find_map(|key| node.get(key).and_then(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, text: &str) -> Card {
+        card(&Source::new(name, text))
+    }
+
+    #[test]
+    fn a_card_is_read_from_front_matter_and_from_resources() {
+        let tool =
+            of("TOOL.md", "---\nname: Weigh\nid: weigh\nversion: 2.1.0\nimplements: scale:weigh\n---\n");
+        assert_eq!(tool.id.as_deref(), Some("weigh"));
+        assert_eq!(tool.at, Position { line: 3, column: 5 });
+        assert_eq!(tool.names, [(Sort::Action, "scale:weigh".to_owned())]);
+        let driver =
+            of("DRIVER.md", "---\nid: desk\nkind: cli\nimplements: [{tool: weigh}, {tool: b}]\n---\n");
+        assert_eq!(driver.names, [(Sort::Tool, "weigh".to_owned()), (Sort::Tool, "b".to_owned())]);
+        let agent =
+            of("a.yaml", "kind: Agent\nmetadata: {name: writer}\nspec: {domain: shop, purpose: Writes.}\n");
+        assert_eq!((agent.id.as_deref(), agent.description.as_deref()), (Some("writer"), Some("Writes.")));
+        assert_eq!(agent.names, [(Sort::Domain, "shop".to_owned())]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_an_empty_card() {
+        for (name, text) in
+            [("a.md", "Only prose.\n"), ("a.yaml", "{"), ("b.md", "---\nid: x\n"), ("c.yaml", "")]
+        {
+            let card = of(name, text);
+            assert_eq!((card.id, card.at.line), (None, 1), "{name}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Functions of values alone: to put some together, to take some out, to fill a text.
+
+use serde_json::{Map, Value, json};
+
+use super::{super::command::plain, Wrong};
+
+/// Values in each other deeper than this are not put together.
+const DEEPEST: usize = 64;
+
+/// A text that a call must give.
+pub fn text<'a>(inputs: &'a Value, name: &str) -> Result<&'a str, Wrong> {
+    optional(inputs, name)?.ok_or_else(|| Wrong::input(format!("it needs the input `{name}`, a text")))
+}
+
+/// A text that a call may give.
+pub fn optional<'a>(inputs: &'a Value, name: &str) -> Result<Option<&'a str>, Wrong> {
+    match inputs.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(Wrong::input(format!("the input `{name}` is no text"))),
+    }
+}
+
+/// Puts the objects of `values` together, each over those before it.
+pub fn merge(inputs: &Value) -> Result<Value, Wrong> {
+    let values = inputs.get("values").and_then(Value::as_array);
+    let values = values.ok_or_else(|| Wrong::input("it needs the input `values`, a list of objects"))?;
+    let mut whole = Value::Object(Map::new());
+    for value in values {
+        if !value.is_object() {
+            return Err(Wrong::input("`values` holds something that is no object"));
+        }
+        over(&mut whole, value, DEEPEST)?;
+    }
+    Ok(json!({"value": whole}))
+}
+
+/// Recursion is bounded by the depth.
+fn over(under: &mut Value, value: &Value, depth: usize) -> Result<(), Wrong> {
+    if depth == 0 {
+        return Err(Wrong::input(format!("`values` holds objects in one another more than {DEEPEST} deep")));
+    }
+    match (under, value) {
+        (Value::Object(under), Value::Object(fields)) => {
+            for (name, value) in fields {
+                over(under.entry(name).or_insert(Value::Null), value, depth - 1)?;
+            }
+        }
+        (under, value) => *under = value.clone(),
+    }
+    Ok(())
+}
+
+/// Takes values out of `value`: each name of `paths` with what its pointer leads to, or null.
+pub fn pick(inputs: &Value) -> Result<Value, Wrong> {
+    let value = inputs.get("value").ok_or_else(|| Wrong::input("it needs the input `value`"))?;
+    let paths = inputs.get("paths").and_then(Value::as_object);
+    let paths = paths
+        .ok_or_else(|| Wrong::input("it needs the input `paths`, names with pointers such as `/a/0`"))?;
+    let mut picked = Map::new();
+    for (name, pointer) in paths {
+        let pointer = pointer.as_str().filter(|text| text.is_empty() || text.starts_with('/'));
+        let pointer =
+            pointer.ok_or_else(|| Wrong::input(format!("the path `{name}` is no pointer such as `/a/0`")))?;
+        picked.insert(name.clone(), value.pointer(pointer).cloned().unwrap_or_default());
+    }
+    Ok(Value::Object(picked))
+}
+
+/// Fills `{{name}}` and `{{name.field}}` of `template` with `values`. A value is put in as it is, and never read again.
+pub fn template(inputs: &Value) -> Result<Value, Wrong> {
+    let template = text(inputs, "template")?;
+    let values = inputs.get("values").unwrap_or(&Value::Null);
+    let mut filled = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let Some((name, left)) = after.split_once("}}") else {
+            return Err(Wrong::input("`template` has a `{{` that is never closed"));
+        };
+        let name = name.trim();
+        let found = name.split('.').try_fold(values, |value, part| value.get(part));
+        let found = found
+            .ok_or_else(|| Wrong::input(format!("`template` names `{name}`, which `values` has not")))?;
+        filled.push_str(before);
+        filled.push_str(&plain(found));
+        if filled.len() > skein_core::limits::VALUE_BYTES {
+            return Err(Wrong::input(format!(
+                "the text is more than {} bytes",
+                skein_core::limits::VALUE_BYTES
+            )));
+        }
+        rest = left;
+    }
+    filled.push_str(rest);
+    Ok(json!({"text": filled}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(done: Result<Value, Wrong>) -> String {
+        done.err().map(|wrong| format!("{} {}", wrong.code, wrong.message)).unwrap_or_default()
+    }
+
+    #[test]
+    fn objects_are_put_together_from_the_first_to_the_last() {
+        let values = json!({"values": [{"a": {"b": 1, "c": 2}, "l": [1]}, {"a": {"b": 3}, "l": [2]}]});
+        assert_eq!(merge(&values).ok(), Some(json!({"value": {"a": {"b": 3, "c": 2}, "l": [2]}})));
+        assert!(wrong(merge(&json!({"values": [1]}))).contains("no object"));
+        assert!(wrong(merge(&json!({}))).starts_with("input_invalid"));
+        let deep = (0..100).fold(json!({}), |inner, _| json!({"x": inner}));
+        assert!(wrong(merge(&json!({"values": [deep.clone(), deep]}))).contains("deep"));
+    }
+
+    #[test]
+    fn values_are_taken_out_by_pointers() {
+        let inputs = json!({"value": {"a": [{"b": 7}]}, "paths": {"n": "/a/0/b", "none": "/x", "all": ""}});
+        assert_eq!(pick(&inputs).ok(), Some(json!({"n": 7, "none": null, "all": {"a": [{"b": 7}]}})));
+        assert!(wrong(pick(&json!({"value": 1, "paths": {"n": "a"}}))).contains("no pointer"));
+    }
+
+    #[test]
+    fn a_value_is_put_into_a_text_and_not_read_again() {
+        let inputs =
+            json!({"template": "{{ who.name }} owes {{n}}", "values": {"who": {"name": "{{n}}"}, "n": 5}});
+        assert_eq!(template(&inputs).ok(), Some(json!({"text": "{{n}} owes 5"})));
+        assert!(wrong(template(&json!({"template": "{{x}}", "values": {}}))).contains("`x`"));
+        assert!(wrong(template(&json!({"template": "{{x"}))).contains("never closed"));
+    }
+}

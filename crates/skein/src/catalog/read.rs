@@ -1,0 +1,194 @@
+//! Where the things of each sort are described, in a project's folders and in `skein.toml`.
+//!
+//! Owns the folders. Nothing is followed deeper than a sort's own folder, and a folder with too much in it is cut off.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use skein_dialects::{Position, Sort, card};
+
+use super::Entry;
+use crate::{config, project::OnDisk};
+
+/// No more of one folder is read than this.
+const MOST: usize = 10_000;
+/// What a collection of SkillMeat is known by.
+const COLLECTION: &str = "collection.toml";
+
+/// Everything of a sort.
+pub fn entries(project: &OnDisk, sort: Sort) -> Vec<Entry> {
+    let reader = Reader { project, sort };
+    match sort {
+        Sort::Workflow => reader.workflows(),
+        Sort::Tool => reader.described(&[".tools"], "TOOL.md"),
+        Sort::Driver => reader.described(&[".drivers"], "DRIVER.md"),
+        Sort::Action => reader.described(&[".actions"], "ACTION.md"),
+        Sort::Routine => reader.described(&[".routines"], "ROUTINE.md"),
+        Sort::Skill => reader.described(&["skills", ".claude/skills"], "SKILL.md"),
+        Sort::Agent => {
+            let mut found = reader.settings("agents", project.config.agents.keys());
+            found.extend(reader.files(&["agents", ".claude/agents"], &["md"]));
+            found.extend(reader.resources(&["agents", ".ioa/agents"], "Agent"));
+            found
+        }
+        Sort::Context => reader.files(&["context"], &["md"]),
+        Sort::Domain => reader.resources(&["domains", ".ioa/domains"], "Domain"),
+        Sort::Governance => reader.resources(&["governance", ".ioa/governance"], "Governance"),
+        Sort::Role => reader.settings("roles", project.config.roles.keys()),
+        Sort::Secret => reader.settings("secrets", project.config.secrets.keys()),
+    }
+}
+
+struct Reader<'a> {
+    project: &'a OnDisk,
+    sort: Sort,
+}
+
+impl Reader<'_> {
+    /// Workflows are called as their files are.
+    fn workflows(&self) -> Vec<Entry> {
+        let all = self.project.workflows().iter();
+        let entry = |named: &crate::project::Named| Entry {
+            name: named.name.clone(),
+            also: None,
+            ..self.entry(&named.path, &named.name)
+        };
+        all.map(entry).collect()
+    }
+
+    /// Things that have a folder each, with a file of this name in it.
+    fn described(&self, folders: &[&str], file: &str) -> Vec<Entry> {
+        let mut found = Vec::new();
+        for folder in self.folders(folders).iter().flat_map(|folder| list(folder)) {
+            let path = folder.join(file);
+            if let (Some(name), true) = (folder.file_name().and_then(|name| name.to_str()), path.is_file()) {
+                found.push(self.entry(&path, name));
+            }
+        }
+        found
+    }
+
+    /// Files that are called as what they describe.
+    fn files(&self, folders: &[&str], endings: &[&str]) -> Vec<Entry> {
+        let files = self.folders(folders).into_iter().flat_map(|folder| list(&folder));
+        let stem = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
+        let has =
+            |path: &Path| path.extension().is_some_and(|found| endings.iter().any(|ending| found == *ending));
+        let files = files.filter(|path| has(path) && path.is_file());
+        files.filter_map(|path| Some(self.entry(&path, &stem(&path)?))).collect()
+    }
+
+    /// Resources of IOA of one kind. A file that does not say its kind is taken for it.
+    fn resources(&self, folders: &[&str], kind: &str) -> Vec<Entry> {
+        let all = self.files(folders, &["yaml", "yml"]).into_iter();
+        all.filter(|entry| entry.kind.as_deref().is_none_or(|found| found == kind))
+            .map(|entry| Entry { kind: None, ..entry })
+            .collect()
+    }
+
+    /// What `skein.toml` has in a table.
+    fn settings<'n>(&self, table: &str, names: impl Iterator<Item = &'n String>) -> Vec<Entry> {
+        let path = self.project.root.join(config::NAME);
+        let text = self.project.source(&path).map(|source| source.text.clone()).unwrap_or_default();
+        let entry = |name: &String| Entry {
+            sort: self.sort,
+            name: name.clone(),
+            also: None,
+            version: None,
+            description: None,
+            kind: None,
+            path: path.clone(),
+            at: Position { line: line_of(&text, table, name), column: 1 },
+            names: Vec::new(),
+        };
+        names.map(entry).collect()
+    }
+
+    fn entry(&self, path: &Path, called: &str) -> Entry {
+        let source = self.project.source(path).ok();
+        let card = source.as_ref().map(card);
+        let (at, id) =
+            card.as_ref().map_or((Position { line: 1, column: 1 }, None), |card| (card.at, card.id.clone()));
+        let name = id.unwrap_or_else(|| called.to_owned());
+        Entry {
+            sort: self.sort,
+            also: (name != called).then(|| called.to_owned()),
+            name,
+            version: card.as_ref().and_then(|card| card.version.clone()),
+            description: card.as_ref().and_then(|card| card.description.clone()),
+            kind: card.as_ref().and_then(|card| card.kind.clone()),
+            path: path.to_owned(),
+            at,
+            names: card.map(|card| card.names).unwrap_or_default(),
+        }
+    }
+
+    /// The project's own folders, then those of its collection. A folder that leads out of the project is no folder of it.
+    fn folders(&self, names: &[&str]) -> Vec<PathBuf> {
+        let mut seen = BTreeSet::new();
+        let root = &self.project.root;
+        let own = names
+            .iter()
+            .map(|name| root.join(name))
+            .filter(|folder| fs::canonicalize(folder).is_ok_and(|whole| whole.starts_with(root)));
+        let shared = collection(self.project).into_iter();
+        let shared = shared.flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+        own.chain(shared).filter(|folder| seen.insert(folder.clone())).collect()
+    }
+}
+
+/// The folder of things that projects share: what `skein.toml` says, or `collection` where it is one.
+fn collection(project: &OnDisk) -> Option<PathBuf> {
+    let folder = match &project.config.collection {
+        Some(named) => match named.strip_prefix("~/") {
+            Some(rest) => PathBuf::from(std::env::var_os("HOME")?).join(rest),
+            None => project.root.join(named),
+        },
+        None => project.root.join("collection"),
+    };
+    folder.join(COLLECTION).is_file().then_some(folder)
+}
+
+/// What is in a folder, in order.
+fn list(folder: &Path) -> Vec<PathBuf> {
+    let read = fs::read_dir(folder).into_iter().flatten().take(MOST);
+    let mut found: Vec<PathBuf> = read.filter_map(Result::ok).map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// The line of a table of `skein.toml`, or of a field of it; the first where it is written otherwise.
+fn line_of(text: &str, table: &str, name: &str) -> usize {
+    let heads = [format!("[{table}.{name}]"), format!("[{table}.\"{name}\"]")];
+    let mut inside = false;
+    for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        if heads.iter().any(|head| line.starts_with(head)) {
+            return number;
+        }
+        let key = line.split('=').next().unwrap_or_default().trim().trim_matches('"');
+        match line.starts_with('[') {
+            true => inside = line.starts_with(&format!("[{table}]")),
+            false if inside && key == name => return number,
+            false => {}
+        }
+    }
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_setting_is_found() {
+        let text = "roots = []\n[agents.a]\nworker = \"CUSTOM\"\n[roles]\nlegal = []\n\"x y\" = []\n[agents.\"b c\"]\n";
+        assert_eq!(line_of(text, "agents", "a"), 2);
+        assert_eq!(line_of(text, "roles", "legal"), 5);
+        assert_eq!(line_of(text, "roles", "x y"), 6);
+        assert_eq!(line_of(text, "agents", "b c"), 7);
+        assert_eq!(line_of(text, "secrets", "legal"), 1);
+    }
+}

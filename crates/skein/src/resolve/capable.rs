@@ -1,0 +1,180 @@
+//! Whether a driver can do anything here: its kind, its system, its program, its version, a login, and whether it is well.
+//!
+//! Owns what is asked of a driver's own programs. Each is asked once, with a deadline, and never by a shell.
+
+use std::{
+    ffi::OsStr,
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use skein_core::time::Millis;
+use skein_dialects::{Auth, Driver, DriverKind, VersionCheck};
+use skein_host::{crew::Function, host::new_id, worker};
+
+use super::{Candidate, Found, Resolver};
+use crate::question::{Answer, Question};
+
+impl Resolver<'_> {
+    /// Second phase. Err: why it cannot.
+    pub(super) fn capable(&self, candidate: Candidate<'_>) -> Result<(), String> {
+        let offer = candidate.offer;
+        if let Some(function) = &offer.transform {
+            return Err(format!("changes a value by the function `{function}`, which only an SDK has"));
+        }
+        if candidate.kind() == DriverKind::Builtin {
+            function(candidate)?;
+        }
+        let driver = &candidate.found.driver;
+        let known = self.capable.borrow().get(&driver.id).cloned();
+        let found = known.unwrap_or_else(|| self.look(candidate.found));
+        self.capable.borrow_mut().insert(driver.id.clone(), found.clone());
+        found
+    }
+
+    fn look(&self, found: &Found) -> Result<(), String> {
+        let driver = &found.driver;
+        match driver.kind {
+            DriverKind::Cli | DriverKind::Builtin => {}
+            DriverKind::Sdk => {
+                return Err("is of the kind sdk: code of others does not run in this engine".to_owned());
+            }
+            kind => return Err(format!("is of the kind {}, which this version does not run", kind.as_str())),
+        }
+        if !fits(&driver.os, &[std::env::consts::OS, os()])
+            || !fits(&driver.arch, &[std::env::consts::ARCH, arch()])
+        {
+            return Err("is for another system".to_owned());
+        }
+        if driver.kind == DriverKind::Cli {
+            program(driver.bin.as_deref().unwrap_or_default(), &found.folder)
+                .map_err(|why| format!("cannot be used: {why}"))?;
+        }
+        if let Some(check) = &driver.version_check {
+            version(check, found)?;
+        }
+        if let Some(auth) = &driver.auth {
+            self.logged_in(auth)?;
+        }
+        health(driver, found)
+    }
+
+    /// Whether somebody has logged in: a variable that the tool would be given, or a file.
+    fn logged_in(&self, auth: &Auth) -> Result<(), String> {
+        if auth.env.is_empty() && auth.paths.is_empty() {
+            return Ok(());
+        }
+        let passed = |name: &String| self.config.pass_env.contains(name) && std::env::var_os(name).is_some();
+        let given = |name: &String| self.config.secrets.contains_key(name) || passed(name);
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let whole = |path: &String| {
+            path.strip_prefix("~/").map_or_else(|| self.project.root.join(path), |rest| home.join(rest))
+        };
+        if auth.env.iter().any(given) || auth.paths.iter().any(|path| whole(path).exists()) {
+            return Ok(());
+        }
+        let mut ways: Vec<String> = auth.login.iter().map(|line| format!("`{line}`")).collect();
+        ways.extend(
+            auth.env.first().map(|name| format!("`{name}` in `[secrets]` or `pass_env` of skein.toml")),
+        );
+        let ways = if ways.is_empty() { auth.paths.join(" or ") } else { ways.join(", or ") };
+        Err(format!("has no login: {ways} would give it one"))
+    }
+}
+
+/// The function of a builtin driver: what it says, or else the tool's own id.
+fn function(candidate: Candidate<'_>) -> Result<Function, String> {
+    let name = candidate.offer.function.as_deref().unwrap_or(&candidate.tool.id);
+    Function::named(name).ok_or_else(|| {
+        let known: Vec<&str> = Function::ALL.iter().map(|function| function.name()).collect();
+        format!("names the function `{name}`, which there is not; there are {}", known.join(", "))
+    })
+}
+
+fn fits(needed: &[String], here: &[&str]) -> bool {
+    needed.is_empty() || needed.iter().any(|one| here.contains(&one.as_str()))
+}
+
+/// What drivers call this system.
+fn os() -> &'static str {
+    match std::env::consts::OS {
+        "macos" => "darwin",
+        os => os,
+    }
+}
+
+fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        arch => arch,
+    }
+}
+
+/// A path is from the driver's own folder; a name is looked up where the engine finds programs.
+pub(super) fn program(bin: &str, folder: &Path) -> Result<PathBuf, String> {
+    let whole = if bin.contains('/') { folder.join(bin) } else { PathBuf::from(bin) };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    worker::find(whole.as_os_str(), OsStr::new(&path), &[]).map_err(|error| error.to_string())
+}
+
+fn version(check: &VersionCheck, found: &Found) -> Result<(), String> {
+    let answer = ask(&check.command, &found.folder, check.timeout);
+    let answer = answer.map_err(|why| format!("does not say its version: {why}"))?;
+    let said = answer.text.split_once(check.before.as_str()).map_or(answer.text.as_str(), |(_, after)| after);
+    let Some(version) = first_version(said) else {
+        return Err(format!("does not say its version, but `{}`", answer.line()));
+    };
+    match check.range.holds(&version) {
+        true => Ok(()),
+        false => Err(format!("has the version {version}, and {} is needed", check.written)),
+    }
+}
+
+/// The first number in a text, with what belongs to it.
+fn first_version(text: &str) -> Option<String> {
+    let start = text.find(|c: char| c.is_ascii_digit())?;
+    let version: String = text[start..].chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    let parts: Vec<&str> = version.split('.').filter(|part| !part.is_empty()).take(3).collect();
+    Some(parts.join("."))
+}
+
+fn health(driver: &Driver, found: &Found) -> Result<(), String> {
+    let Some(health) = &driver.health else { return Ok(()) };
+    match ask(&health.command, &found.folder, health.timeout) {
+        Ok(answer) if answer.status == health.expect => Ok(()),
+        Ok(answer) => Err(format!("is not well: {}", answer.why)),
+        Err(why) => Err(format!("is not well: {why}")),
+    }
+}
+
+/// Asks a program of a driver. What it prints goes to a folder that is gone afterwards.
+fn ask(command: &[String], folder: &Path, limit: Millis) -> Result<Answer, String> {
+    let (name, arguments) = command.split_first().ok_or("its command is empty")?;
+    let program = program(name, folder)?;
+    let place = std::env::temp_dir().join(format!("skein-driver-{}", new_id()));
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&place)
+        .map_err(|error| format!("`{}` cannot be made: {error}", place.display()))?;
+    let answer =
+        Question::ask(&place, "said", &program, arguments.iter().map(Into::into).collect(), limit).answer();
+    // What is left there is nobody's any more.
+    let _ = std::fs::remove_dir_all(&place);
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_the_first_number_of_a_text() {
+        for (text, version) in
+            [("gh version 2.40.1 (2024)", Some("2.40.1")), ("v3.", Some("3")), ("none", None)]
+        {
+            assert_eq!(first_version(text).as_deref(), version, "{text}");
+        }
+    }
+}

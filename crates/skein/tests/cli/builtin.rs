@@ -1,0 +1,183 @@
+//! Tools that are functions of Skein itself: what they do, what they refuse, and that they end as other steps do.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::{
+    catalog::{driver, tool, workflow},
+    kept::Project,
+    session::run,
+};
+
+/// A project with a tool for each function, all of one driver.
+fn project(steps: &str) -> Project {
+    let project = Project::new();
+    let names = [
+        "files.read",
+        "files.write",
+        "files.list",
+        "files.exists",
+        "files.remove",
+        "json.merge",
+        "json.pick",
+    ];
+    let names = names.into_iter().chain(["text.template", "sleep", "git.status", "git.diff"]);
+    let mut implements = String::new();
+    for name in names {
+        project.folder.write(&format!(".tools/{name}/TOOL.md"), tool(name, ""));
+        implements += &format!("  - {{ tool: {name} }}\n");
+    }
+    let about = format!("kind: builtin\nimplements:\n{implements}");
+    project.folder.write(".drivers/own/DRIVER.md", driver("own", &about));
+    project.folder.write(".workflows/one/WORKFLOW.md", workflow("one", steps));
+    project
+}
+
+fn git(project: &Project, arguments: &[&str]) {
+    let mut command = Command::new("git");
+    command.current_dir(&project.folder.0).args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]);
+    let done = run(command.args(arguments));
+    assert_eq!(done.code, 0, "git {arguments:?}: {}", done.err);
+}
+
+#[test]
+fn functions_read_write_put_together_and_take_out() {
+    let steps = "  - { id: write, kind: tool, tool: files.write, inputs: { path: out/a.json, value: { n: 1, who: { name: ada } } } }
+  - { id: read, kind: tool, tool: files.read, inputs: { path: out/a.json, as: json } }
+  - { id: merge, kind: tool, tool: json.merge, inputs: { values: [$steps.read.value, { n: 2 }] } }
+  - { id: pick, kind: tool, tool: json.pick, inputs: { value: $steps.merge.value, paths: { who: /who/name, n: /n } } }
+  - { id: text, kind: tool, tool: text.template, inputs: { template: \"{{who}} has {{n}}\", values: $steps.pick } }
+  - { id: note, kind: tool, tool: files.write, inputs: { path: note.txt, text: $steps.text.text } }
+  - { id: list, kind: tool, tool: files.list, inputs: { path: out } }
+  - { id: nap, kind: tool, tool: sleep, inputs: { ms: 1 } }
+  - { id: gone, kind: tool, tool: files.remove, inputs: { path: out } }
+  - { id: there, kind: tool, tool: files.exists, inputs: { path: out/a.json } }
+";
+    let project = project(steps);
+    let result = project.json("run one", 0);
+    assert_eq!(project.read("note.txt"), "ada has 2");
+    let output = |id: &str| {
+        let steps = result["steps"].as_array().unwrap();
+        steps.iter().find(|step| step["path"] == id).unwrap()["outputs"].clone()
+    };
+    assert_eq!(output("list"), json!({"entries": [{"name": "a.json", "kind": "file"}]}));
+    assert_eq!(output("nap"), json!({"slept_ms": 1}));
+    assert_eq!(output("there"), json!({"exists": false, "kind": null}));
+    let run = result["run_id"].as_str().unwrap();
+    project.ended_once(run);
+    // No process was there to leave anything.
+    assert!(!project.path(&format!(".skein/runs/{run}/attempts")).exists());
+}
+
+#[test]
+fn functions_say_what_git_sees() {
+    let steps = "  - { id: status, kind: tool, tool: git.status }
+  - { id: diff, kind: tool, tool: git.diff, inputs: { against: HEAD } }
+";
+    let project = project(steps);
+    std::fs::remove_dir_all(project.path(".git")).unwrap();
+    git(&project, &["init", "-q"]);
+    project.folder.write("a.txt", "one\n").write(".gitignore", "*\n!a.txt\n");
+    git(&project, &["add", "a.txt"]);
+    git(&project, &["commit", "-q", "-m", "One"]);
+    project.folder.write("a.txt", "two\n");
+    let result = project.json("run one", 0);
+    let steps = result["steps"].as_array().unwrap();
+    assert_eq!(steps[0]["outputs"], json!({"clean": false, "files": [{"path": "a.txt", "status": "M"}]}));
+    let diff = steps[1]["outputs"]["diff"].as_str().unwrap();
+    assert!(diff.contains("-one") && diff.contains("+two"), "{diff}");
+}
+
+/// The code that a run of one step fails with.
+fn fails(step: &str) -> (String, String) {
+    let project = project(&format!("  - {{ id: only, kind: tool, {step} }}\n"));
+    project.folder.write("big.txt", vec![b'x'; 3 << 20]);
+    let result = project.json("run one", 4);
+    let text = |key: &str| result["error"][key].as_str().unwrap_or_default().to_owned();
+    (text("code"), text("message"))
+}
+
+#[test]
+fn functions_stay_in_the_workspace_and_leave_control_files_alone() {
+    for (step, code) in [
+        ("tool: files.read, inputs: { path: ../x }", "input_invalid"),
+        ("tool: files.read, inputs: { path: /etc/passwd }", "input_invalid"),
+        ("tool: files.read, inputs: { path: .skein/skein.db }", "unauthorised"),
+        ("tool: files.read, inputs: { path: nothing.txt }", "not_found"),
+        ("tool: files.read, inputs: { path: big.txt }", "input_invalid"),
+        ("tool: files.write, inputs: { path: .git/hooks/pre-commit, text: x }", "unauthorised"),
+        ("tool: files.write, inputs: { path: .skein/x, text: x }", "unauthorised"),
+        ("tool: files.remove, inputs: { path: .git }", "unauthorised"),
+        ("tool: files.write, inputs: { path: a.txt }", "input_invalid"),
+        ("tool: json.merge, inputs: { values: 3 }", "input_invalid"),
+        ("tool: text.template, inputs: { template: \"{{who}}\", values: {} }", "input_invalid"),
+        ("tool: git.diff, inputs: { against: \"--output=x\" }", "upstream_error"),
+        ("tool: sleep, inputs: { ms: soon }", "input_invalid"),
+    ] {
+        let (found, message) = fails(step);
+        assert_eq!(found, code, "{step}: {message}");
+        assert!(!message.is_empty(), "{step}");
+    }
+}
+
+#[test]
+fn what_a_function_takes_and_gives_is_checked_by_the_tool() {
+    let project = project("  - { id: only, kind: tool, tool: sleep, inputs: { ms: 1 } }\n");
+    let strict = |part: &str| {
+        tool("sleep", "").replace(
+            &format!("{part}: {{ type: object }}"),
+            &format!("{part}: {{ type: object, required: [x] }}"),
+        )
+    };
+    for (part, code) in [("inputs", "input_invalid"), ("outputs", "output_invalid")] {
+        project.folder.write(".tools/sleep/TOOL.md", strict(part));
+        assert_eq!(project.json("run one", 4)["error"]["code"], code);
+    }
+}
+
+#[test]
+fn a_function_that_there_is_not_is_refused_before_the_run() {
+    let project = project("  - { id: only, kind: tool, tool: sleep, inputs: { ms: 1 } }\n");
+    let about =
+        "kind: builtin\nimplements: [{ tool: sleep, metadata: { builtin: { function: shell.run } } }]\n";
+    project.folder.write(".drivers/own/DRIVER.md", driver("own", about));
+    let said = project.ends("run one", 5);
+    assert!(said.contains("`shell.run`, which there is not") && said.contains("files.read"), "{said}");
+}
+
+#[test]
+fn a_sleep_is_late_and_can_be_cancelled() {
+    let project =
+        project("  - { id: only, kind: tool, tool: sleep, inputs: { ms: 600000 }, timeout_ms: 200 }\n");
+    let result = project.json("run one", 4);
+    assert_eq!(result["steps"][0]["status"], "timed_out", "{result}");
+    let long = workflow("one", "  - { id: only, kind: tool, tool: sleep, inputs: { ms: 600000 } }\n");
+    project.folder.write(".workflows/one/WORKFLOW.md", long);
+    let going = project.begin("run one --format jsonl");
+    let run = going.run();
+    going.until("attempt_started");
+    project.ends(&format!("cancel {run}"), 0);
+    assert_eq!(going.end().0, Some(4));
+    assert_eq!(project.status(&run), "cancelled");
+    project.ended_once(&run);
+}
+
+/// What was cut off is done again, as any tool is that changes nothing.
+#[test]
+fn a_function_that_was_cut_off_is_done_again() {
+    let project = project("  - { id: only, kind: tool, tool: sleep, inputs: { ms: 600000 } }\n");
+    let going = project.begin("run one --format jsonl");
+    let run = going.run();
+    going.until("attempt_started");
+    going.signal(rustix::process::Signal::KILL);
+    going.end();
+    let again = project.begin(&format!("resume {run} --format jsonl"));
+    again.until("attempt_started");
+    project.ends(&format!("cancel {run}"), 0);
+    again.end();
+    let events = project.events(&run);
+    let interrupted = events.iter().any(|event: &Value| event.to_string().contains("interrupted"));
+    assert!(interrupted, "{events:?}");
+    project.ended_once(&run);
+}
