@@ -80,6 +80,8 @@ pub const STOP_GRACE_DEFAULT: u64 = 10 * SECOND;
 pub const STOP_GRACE: u64 = 5 * MINUTE;
 /// How long a hook may take.
 pub const HOOK: u64 = 5 * MINUTE;
+/// How long it may take to tell people of a run.
+pub const NOTIFY: u64 = 30 * SECOND;
 /// How long git may take to say which files have changed.
 pub const GIT: u64 = MINUTE;
 

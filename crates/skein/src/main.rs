@@ -5,6 +5,7 @@
 mod ask;
 mod bench;
 mod changes;
+mod channels;
 mod cli;
 mod config;
 mod context;

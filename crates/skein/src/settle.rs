@@ -9,7 +9,7 @@ use std::{
 };
 
 use skein_core::{
-    ir::{GateTimeout, Kind, Step, Work, Worker},
+    ir::{GateTimeout, HookAction, Kind, Step, Work, Worker},
     plan::Plan,
 };
 use skein_host::{
@@ -20,6 +20,7 @@ use skein_host::{
 };
 
 use crate::{
+    channels,
     config::{self, CUSTOM, Config},
     project::OnDisk,
     tools::{Drivers, Wanted},
@@ -53,6 +54,7 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         test_commands: config.test_commands.clone(),
         prices: config.prices.clone(),
         tools: Default::default(),
+        surroundings: Default::default(),
         secrets: Default::default(),
         pass_env: config.pass_env.clone(),
         writes: writes(project, config),
@@ -70,6 +72,11 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
             problems: &mut problems,
         };
         own.step(step);
+    }
+    for hook in &plan.definition.root().workflow.hooks {
+        if let HookAction::Notify { channel, .. } = &hook.action {
+            problems.extend(channels::settle(channel, config, &mut about).err());
+        }
     }
     problems.sort();
     problems.dedup();
@@ -91,6 +98,14 @@ fn roots(project: &OnDisk, config: &Config, allowed: &[PathBuf]) -> Vec<PathBuf>
     let configured = config.roots.iter().map(|root| project.root.join(root));
     let given = allowed.iter().map(|root| std::fs::canonicalize(root).unwrap_or_else(|_| root.clone()));
     configured.chain(given).collect()
+}
+
+/// Where a secret of the project comes from.
+pub fn secret_from(from: &config::Secret, project: &Path) -> secret::From {
+    match from {
+        config::Secret::Env(variable) => secret::From::Env(variable.clone()),
+        config::Secret::File(path) => secret::From::File(project.join(path)),
+    }
 }
 
 struct Settle<'a> {
@@ -231,10 +246,7 @@ impl Settle<'_> {
     fn secret(&mut self, step: &Step, name: &str) {
         match self.config.secrets.get(name) {
             Some(from) => {
-                let from = match from {
-                    config::Secret::Env(variable) => secret::From::Env(variable.clone()),
-                    config::Secret::File(path) => secret::From::File(self.about.project.join(path)),
-                };
+                let from = secret_from(from, &self.about.project);
                 self.about.secrets.insert(name.to_owned(), from);
             }
             None => self.problems.push(format!(

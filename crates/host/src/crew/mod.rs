@@ -17,6 +17,8 @@ mod job;
 mod overlay;
 mod prompt;
 mod publish;
+mod surroundings;
+mod told;
 mod tool;
 mod verdict;
 
@@ -36,6 +38,7 @@ use skein_core::{
 };
 
 pub use about::{About, Agent, Piece, Program, Tool};
+pub use surroundings::Surroundings;
 
 use self::{attempt::Laid, job::Job};
 use crate::{

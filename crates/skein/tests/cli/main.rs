@@ -16,6 +16,7 @@ mod ends;
 mod examples;
 mod files;
 mod forks;
+mod hooks;
 mod init;
 mod kept;
 mod large;
