@@ -113,6 +113,11 @@ pub const SECRET_BYTES: usize = 16 * KIB;
 /// All forms of all secrets that are looked for in what is written.
 pub const SECRET_FORMS_BYTES: usize = 4 * MIB;
 
+// What agents are told.
+/// Memories that are kept.
+pub const MEMORIES: usize = 10_000;
+pub const MEMORY_BYTES: usize = 4 * KIB;
+
 // The network.
 pub const WEBHOOK_BYTES: usize = MIB;
 pub const WEBHOOK_SKEW: u64 = 5 * MINUTE;

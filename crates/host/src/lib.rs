@@ -13,6 +13,7 @@ pub mod hands;
 pub mod host;
 pub mod http;
 pub mod machine;
+pub mod memory;
 pub mod notify;
 pub mod redact;
 pub mod secret;

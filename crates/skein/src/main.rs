@@ -2,6 +2,7 @@
 //!
 //! Owns the terminal, the files and the exit status. What anything means is said by the libraries below it.
 
+mod around;
 mod ask;
 mod bench;
 mod changes;

@@ -189,7 +189,7 @@ fn one_named(folder: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// A name is no path.
-fn is_name(name: &str) -> bool {
+pub fn is_name(name: &str) -> bool {
     matches!(Path::new(name).components().collect::<Vec<_>>()[..], [Component::Normal(only)] if only == name)
 }
 

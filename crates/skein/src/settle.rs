@@ -10,7 +10,7 @@ use std::{
 
 use skein_core::{
     ir::{GateTimeout, HookAction, Kind, Step, Work, Worker},
-    plan::Plan,
+    plan::{Plan, ScopeIx},
 };
 use skein_host::{
     agent,
@@ -20,7 +20,7 @@ use skein_host::{
 };
 
 use crate::{
-    channels,
+    around, channels,
     config::{self, CUSTOM, Config},
     project::OnDisk,
     tools::{Drivers, Wanted},
@@ -62,6 +62,14 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
     };
     let mut problems = Vec::new();
     let drivers = Drivers::of(project);
+    for (scope, entry) in (0..).map(ScopeIx).zip(&plan.definition.scopes) {
+        let workflow = &plan.definition.workflow_of(scope).workflow;
+        for step in &entry.scope.steps {
+            if let Kind::Work(work) = &step.kind {
+                around::settle(workflow, step, &work.worker, project, &mut about);
+            }
+        }
+    }
     for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
         let own = Settle {
             project,

@@ -6,11 +6,13 @@
 mod about;
 mod attempt;
 mod back;
+mod briefing;
 mod command;
 mod confine;
 mod environment;
 mod git;
 mod guard;
+mod handoff;
 mod hire;
 mod hook;
 mod job;
@@ -38,7 +40,8 @@ use skein_core::{
 };
 
 pub use about::{About, Agent, Piece, Program, Tool};
-pub use surroundings::Surroundings;
+pub use briefing::Wanted;
+pub use surroundings::{Skill, Surroundings};
 
 use self::{attempt::Laid, job::Job};
 use crate::{

@@ -48,6 +48,8 @@ pub struct Task {
     pub start: Option<Millis>,
     /// Between asking it to end and ending it.
     pub grace: Millis,
+    /// What its log begins with: what people should know of how it was started.
+    pub notes: Vec<String>,
     pub filter: Option<NewFilter>,
     pub tell: Option<Tell>,
 }
@@ -74,6 +76,7 @@ impl Task {
             idle: None,
             start: None,
             grace: Millis(limits::STOP_GRACE_DEFAULT),
+            notes: Vec::new(),
             filter: None,
             tell: None,
         }

@@ -3,9 +3,11 @@
 use serde::Serialize;
 use serde_json::Value;
 use skein_core::{
+    engine::Role,
     ir::{Binding, Gate, Isolation, Kind, KindName, LoopTest, Per, Step, Wait, Work},
     plan::ScopeIx,
 };
+use skein_host::crew::Wanted;
 
 use super::{
     Inner, Viewer,
@@ -66,6 +68,11 @@ pub struct WorkView {
     /// What it may do; none named where the worker's own settings say.
     pub may: Vec<&'static str>,
     pub tools: Vec<String>,
+    /// Context modules that its agent is told, and how many tokens of what is remembered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub told: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     pub worktree: bool,
@@ -160,7 +167,10 @@ impl StepView {
             after: step.after.iter().map(ToString::to_string).collect(),
             when: step.when.as_ref().map(expression),
             work: match &step.kind {
-                Kind::Work(work) => Some(WorkView::of(work, config)),
+                Kind::Work(work) => {
+                    let workflow = &viewer.definition.workflow_of(scope).workflow;
+                    Some(WorkView::of(work, Wanted::of(workflow, step, &work.worker, Role::Main), config))
+                }
                 _ => None,
             },
             gate: gate(step),
@@ -185,7 +195,7 @@ impl StepView {
 }
 
 impl WorkView {
-    fn of(work: &Work, config: &Config) -> WorkView {
+    fn of(work: &Work, wanted: Wanted, config: &Config) -> WorkView {
         let Isolation { workspace, worktree, no_network, secrets, protect } = &work.isolation;
         let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
         WorkView {
@@ -193,6 +203,8 @@ impl WorkView {
             model: model(&work.worker, config),
             may: may(&work.worker),
             tools: tools(&work.worker),
+            told: wanted.modules,
+            memory_tokens: wanted.memory.map(|memory| memory.max_tokens),
             workspace: workspace.clone(),
             worktree: *worktree,
             network: !no_network,

@@ -28,6 +28,7 @@ mod run;
 mod runs;
 mod session;
 mod terminal;
+mod told;
 mod undo;
 mod validate;
 mod wall;
