@@ -63,6 +63,8 @@ pub struct Channel {
     /// Whether addresses within this machine and this network may be asked.
     pub private: bool,
     pub path: Option<String>,
+    /// The events of runs that it asks for.
+    pub events: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use serde_json::Value;
 use skein_dialects::{Diagnostic, NotFound, Project, Reference, Sort, Source};
 
 use crate::{
@@ -124,16 +125,23 @@ impl OnDisk {
         found.ok_or_else(|| missing(why, known()))
     }
 
-    /// The standing instructions of an agent that a file describes: what stands below its front matter.
+    /// The standing instructions of an agent that a file describes: what stands below the front matter of Markdown, or
+    /// what a resource says that the agent is for and must keep to.
     pub fn standing(&self, agent: &str) -> Option<String> {
-        let name = format!("{agent}.md");
-        if !is_name(&name) {
+        if !is_name(agent) {
             return None;
         }
-        let files = AGENTS.iter().map(|folder| self.root.join(folder).join(&name));
-        let source = files.filter(|file| file.is_file()).find_map(|file| self.source(&file).ok())?;
-        let text = skein_dialects::body(&source).trim();
-        (!text.is_empty()).then(|| text.to_owned())
+        let all =
+            |ending: &str| AGENTS.map(|folder| self.root.join(folder).join(format!("{agent}.{ending}")));
+        let first = |ending: &str| {
+            let files = all(ending).into_iter().filter(|file| file.is_file());
+            files.into_iter().find_map(|file| self.source(&file).ok())
+        };
+        let text = match first("md") {
+            Some(source) => skein_dialects::body(&source).trim().to_owned(),
+            None => purpose(&skein_dialects::data(first("yaml").or_else(|| first("yml"))?).ok()?),
+        };
+        (!text.is_empty()).then_some(text)
     }
 
     /// The files of all drivers.
@@ -160,6 +168,30 @@ impl OnDisk {
         }
         names.into_iter().collect()
     }
+}
+
+/// What a resource of the kind Agent tells its agent.
+fn purpose(resource: &Value) -> String {
+    let text = |pointer: &str| resource.pointer(pointer).and_then(Value::as_str).unwrap_or_default().trim();
+    if text("/kind") != "Agent" {
+        return String::new();
+    }
+    let mut parts = Vec::new();
+    parts.extend(
+        Some(text("/metadata/name")).filter(|name| !name.is_empty()).map(|name| format!("You are {name}.")),
+    );
+    let purpose =
+        [text("/spec/purpose"), text("/spec/description")].into_iter().find(|text| !text.is_empty());
+    parts.extend(purpose.map(str::to_owned));
+    let list = resource.pointer("/spec/constraints").and_then(Value::as_array).into_iter().flatten();
+    let list: Vec<String> = list
+        .filter_map(|item| item.as_str().or_else(|| item.get("rule").or(item.get("description"))?.as_str()))
+        .map(|item| format!("- {}", item.trim()))
+        .collect();
+    if !list.is_empty() {
+        parts.push(format!("Keep to this:\n\n{}", list.join("\n")));
+    }
+    parts.join("\n\n")
 }
 
 fn missing(why: &str, known: Vec<String>) -> NotFound {

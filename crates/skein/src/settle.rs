@@ -12,6 +12,7 @@ use skein_core::{
     ir::{GateTimeout, HookAction, Kind, Step, Work, Worker},
     plan::{Plan, ScopeIx},
 };
+use skein_dialects::Dialect;
 use skein_host::{
     agent,
     crew::{About, Agent, Program, Tool},
@@ -85,6 +86,9 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         if let HookAction::Notify { channel, .. } = &hook.action {
             problems.extend(channels::settle(channel, config, &mut about).err());
         }
+    }
+    if plan.definition.root().workflow.origin.dialect == Dialect::Ioa.as_str() {
+        problems.extend(channels::telemetry(config, &mut about));
     }
     problems.sort();
     problems.dedup();

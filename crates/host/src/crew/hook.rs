@@ -81,7 +81,7 @@ pub(super) fn run(shared: &Arc<Shared>, running: Running<'_>, number: u32, publi
 }
 
 /// Tells someone by network or by file.
-fn say(shared: &Shared, channel: &Channel, message: &Message) -> Result<(), String> {
+pub(super) fn say(shared: &Shared, channel: &Channel, message: &Message) -> Result<(), String> {
     let secret = |name: &String| -> Result<String, String> {
         let found = shared.secrets.of(std::slice::from_ref(name)).map_err(|error| error.to_string())?;
         Ok(found.first().map(|(_, secret)| secret.expose().to_owned()).unwrap_or_default())

@@ -20,6 +20,7 @@ mod overlay;
 mod prompt;
 mod publish;
 mod surroundings;
+mod telemetry;
 mod told;
 mod tool;
 mod verdict;
@@ -33,7 +34,7 @@ use std::{
 };
 
 use skein_core::{
-    engine::{Assignment, AttemptEnd, AttemptId, Cost, Publication, Report},
+    engine::{Assignment, AttemptEnd, AttemptId, Batch, Cost, Publication, Report},
     ids::RunId,
     limits,
     time::Millis,
@@ -41,9 +42,9 @@ use skein_core::{
 
 pub use about::{About, Agent, Piece, Program, Tool};
 pub use briefing::Wanted;
-pub use surroundings::{Skill, Surroundings};
+pub use surroundings::{Asking, Skill, Surroundings};
 
-use self::{attempt::Laid, job::Job};
+use self::{attempt::Laid, job::Job, telemetry::Telemetry};
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
@@ -73,6 +74,7 @@ pub enum CrewError {
 
 pub struct Crew {
     shared: Arc<Shared>,
+    telemetry: Telemetry,
 }
 
 struct Shared {
@@ -131,7 +133,7 @@ impl Crew {
             contexts: Arc::default(),
             left: Condvar::new(),
         };
-        Ok(Crew { shared: Arc::new(shared) })
+        Ok(Crew { shared: Arc::new(shared), telemetry: Telemetry::default() })
     }
 
     /// Workers are started behind walls, which this program builds: one that begins with [`crate::wall::enter`].
@@ -306,6 +308,10 @@ impl Hands for Crew {
         }
     }
 
+    fn told(&mut self, running: Running<'_>, batch: &Batch) {
+        self.telemetry.hear(&self.shared, running, batch);
+    }
+
     fn clear(&mut self, runs: &[RunId]) {
         let state = &self.shared.state;
         // Without its folder a run has no records, and the marks in the environment must do.
@@ -319,12 +325,14 @@ impl Hands for Crew {
     fn forget(&mut self, run: &RunId) {
         self.shared.each_of(run, Live::kill);
         self.shared.contexts.release(run);
+        self.telemetry.forget(run);
     }
 }
 
 impl Drop for Crew {
     /// Nothing outlives the host that it could still end.
     fn drop(&mut self) {
+        self.telemetry.finish();
         let mut live = self.shared.live();
         live.values_mut().for_each(Live::kill);
         // Who ends them does so in this process, which may be about to end, too.

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
+use skein_core::view::TelemetryEvent;
 
 use crate::{memory::Module, notify::Channel};
 
@@ -19,6 +20,26 @@ pub struct Surroundings {
     /// Skills, by their references such as `skill:search`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub skills: BTreeMap<String, Skill>,
+    /// Who asks to be told of what happens in the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub telemetry: Vec<Asking>,
+}
+
+/// A channel that asks for some of the events of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asking {
+    pub name: String,
+    pub channel: Channel,
+    /// Names without their domain, classes, or `*`.
+    pub events: Vec<String>,
+}
+
+impl Asking {
+    pub(super) fn wants(&self, event: &TelemetryEvent) -> bool {
+        let short = event.event.rsplit('.').next().unwrap_or_default();
+        self.events.iter().any(|asked| asked == "*" || asked == event.class || asked == short)
+    }
 }
 
 impl Surroundings {

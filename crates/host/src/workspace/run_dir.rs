@@ -12,6 +12,7 @@
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
 //!   homes/<step>/<agent>/ what an agent of a step is configured by and remembers
 //!   hooks/<number>/       log: what a hook printed
+//!   telemetry.jsonl       what was told of a run of IOA; telemetry-failed.jsonl what could not be
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   context/              for a run whose workflow names no context folder
 //!   pending/              what is not complete
@@ -72,6 +73,11 @@ impl RunDir {
 
     pub fn path(&self) -> &Path {
         self.root.path()
+    }
+
+    /// A file of ours right in it.
+    pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, PathError> {
+        self.root.read(name, most)
     }
 
     /// Where the folder of a run is, for those who only look into it.

@@ -27,6 +27,7 @@ mod promises;
 mod run;
 mod runs;
 mod session;
+mod telemetry;
 mod terminal;
 mod told;
 mod undo;
