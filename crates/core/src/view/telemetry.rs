@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     engine::{InstanceIx, Outcome, RunState, StepAt, Walk, utc},
-    ids::RunId,
+    ids::{RunId, uuid},
     ir::{Effect, Kind, RunStatus, Step, Then, Worker, Workflow},
     plan::Plan,
     time::{Millis, Time},
@@ -33,10 +33,7 @@ pub fn correlation(run: &RunId) -> String {
     let hash = blake3::hash(run.as_str().as_bytes());
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.as_bytes()[..16]);
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    uuid(bytes)
 }
 
 /// Everything that has happened so far, of the run as a whole and of each step.

@@ -43,7 +43,7 @@ enum Doing {
     /// A program, which is watched like any other.
     Start(Box<Task>),
     /// Nothing that could be stopped: it ends by itself, and soon.
-    Say(Channel, Message),
+    Say(Box<(Channel, Message)>),
 }
 
 /// Does the hook of a number; it is told when it has ended, and why it did not do well.
@@ -57,11 +57,11 @@ pub(super) fn run(shared: &Arc<Shared>, running: Running<'_>, number: u32, publi
     shared.live().insert(key.clone(), Live::Ahead { stopped: false });
     let body = move || {
         let task = match hook.lay_out(&shared) {
-            Ok(Doing::Start(task)) => *task,
-            Ok(Doing::Say(channel, message)) => {
+            Ok(Doing::Start(Box::new(task))) => *task,
+            Ok(Doing::Say(said)) => {
                 // The host may end meanwhile: whoever goes on with the run says it again.
                 shared.gone(&key);
-                let said = say(&shared, &channel, &message);
+                let said = say(&shared, &said.0, &said.1);
                 return published.tell(said.err().map(|why| shared.redactor.redact_str(&cut(why))));
             }
             Err(why) => {
@@ -146,7 +146,7 @@ impl Hook {
                         let words = ["--app-name=Skein", "--", &message.title, &message.text];
                         (DESKTOP.into(), words.map(str::to_owned).to_vec(), Arc::from([]))
                     }
-                    other => return Ok(Doing::Say(other.clone(), message)),
+                    other => return Ok(Doing::Say(Box::new((other.clone(), message)))),
                 }
             }
         };
@@ -156,7 +156,7 @@ impl Hook {
         }
         task.arguments = arguments.into_iter().map(Into::into).collect();
         task.stdin = stdin;
-        Ok(Doing::Start(Box::new(task)))
+        Ok(Doing::Start(task))
     }
 
     fn task(&self, shared: &Shared, program: PathBuf) -> Result<Task, String> {

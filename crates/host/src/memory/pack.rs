@@ -153,8 +153,10 @@ impl Packing<'_> {
             self.chosen.insert(i);
         }
         if left > 0 {
-            let more = if left == 1 { "1 memory does" } else { &format!("{left} memories do") };
-            self.notes.push(format!("{more} not fit into the budget of {whose}, and are not told"));
+            self.notes.push(match left {
+                1 => format!("1 memory does not fit into the budget of {whose}, and is not told"),
+                _ => format!("{left} memories do not fit into the budget of {whose}, and are not told"),
+            });
         }
     }
 
