@@ -69,7 +69,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
     let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
-    files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
+    files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
     let context = tell_context(shared, &run, &grants, &job)?;
     take_in(&run, &folder, &job)?;
     handoff::copy_logs(&job.handed, &run, &files);
@@ -96,6 +96,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
     let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
+    task.notes = Some(run.notes());
     task.arguments = command.arguments;
     task.environment = environment;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };

@@ -50,7 +50,7 @@ use crate::{
     redact::{Redactor, TooManySecrets},
     secret::Secrets,
     wall::{self, Kept},
-    worker::{self, Ended, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
+    worker::{self, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
     workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, root::PathError},
 };
 
@@ -188,20 +188,17 @@ impl Shared {
         Some(Box::new(move |line| lines(&run, attempt, line)))
     }
 
-    /// Starts the program, unless it was called off meanwhile.
-    fn work(self: Arc<Shared>, task: Task, laid: Laid, key: Doing, finish: Finish) {
+    /// Runs the program, unless it was called off meanwhile.
+    fn work(&self, task: Task, laid: Laid, key: Doing, finish: Finish) {
         if self.is_stopped(&key) {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
-        let (shared, ended_key) = (Arc::clone(&self), key.clone());
-        let handle = worker::start(task, move |ended: Ended| {
-            let Report { end, cost } = laid.take_up(&ended);
-            shared.finish(&ended_key, end, cost, finish);
-        });
-        self.started(&key, handle);
+        let ended = worker::run(task, |handle| self.started(&key, handle));
+        let Report { end, cost } = laid.take_up(&ended);
+        self.finish(&key, end, cost, finish);
     }
 
-    /// It has a process now. It may have ended or been called off meanwhile.
+    /// From now on it is stopped by this. It may have been called off before.
     fn started(&self, key: &Doing, handle: Handle) {
         if let Some(live) = self.live().get_mut(key) {
             if let Live::Ahead { stopped: true } = live {

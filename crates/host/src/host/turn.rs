@@ -57,6 +57,9 @@ pub(super) struct Loop {
     capacity: u32,
     pub busy: u32,
     pub keeper: Keeper,
+    /// Rows that were decided in this turn, and how many are on their way to the disk.
+    rows: Vec<(Key, Append)>,
+    in_flight: usize,
 }
 
 impl Loop {
@@ -84,6 +87,8 @@ impl Loop {
             capacity: capacity.workers,
             busy: 0,
             keeper: Keeper::default(),
+            rows: Vec::new(),
+            in_flight: 0,
         }
     }
 
@@ -117,7 +122,24 @@ impl Loop {
             self.pump(key);
         }
         self.feed();
+        self.hand_over();
         Go::On
+    }
+
+    /// The rows of this turn go to the disk. For a single one there is nothing better to do than to write it.
+    fn hand_over(&mut self) {
+        let alone = self.in_flight == 0 && self.rows.len() == 1;
+        for (key, append) in std::mem::take(&mut self.rows) {
+            self.in_flight += 1;
+            let to = self.to.clone();
+            let done = Box::new(move |result| {
+                let _ = to.send(Said::Appended { key, result });
+            });
+            match alone {
+                true => self.store.append_and_wait(append, done),
+                false => self.store.append(append, done),
+            }
+        }
     }
 
     fn wait(&self, inbox: &Receiver<Said>) -> Result<Said, RecvTimeoutError> {
@@ -252,7 +274,7 @@ impl Loop {
         }
     }
 
-    /// A row has been decided: its workers are taken, and it is handed to the store.
+    /// A row has been decided: its workers are taken, and it is written at the end of the turn.
     fn decided(&mut self, key: Key, append: Append) {
         if let Some(owned) = self.runs.get_mut(&key) {
             self.busy += owned.take_workers(&append.batch);
@@ -264,14 +286,11 @@ impl Loop {
         if let Some(owned) = self.runs.get_mut(&key) {
             owned.let_go = append.last;
         }
-        let to = self.to.clone();
-        let done = move |result| {
-            let _ = to.send(Said::Appended { key, result });
-        };
-        self.store.append(append, Box::new(done));
+        self.rows.push((key, append));
     }
 
     fn appended(&mut self, key: Key, result: Result<(), AppendError>) -> Go {
+        self.in_flight = self.in_flight.saturating_sub(1);
         let Some(owned) = self.runs.get_mut(&key) else { return Go::On };
         match result {
             Ok(()) => self.durable(key),

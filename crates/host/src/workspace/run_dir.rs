@@ -15,6 +15,7 @@
 //!   telemetry.jsonl       what was told of a run of IOA; telemetry-failed.jsonl what could not be
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   context/              for a run whose workflow names no context folder
+//!   notes/                which processes work for it
 //!   pending/              what is not complete
 //! ```
 
@@ -37,6 +38,7 @@ const CONTEXT: &str = "context";
 const FILES: &str = "files";
 const HOMES: &str = "homes";
 const HOOKS: &str = "hooks";
+const NOTES: &str = "notes";
 const PENDING: &str = "pending";
 
 /// The folder of a run.
@@ -54,10 +56,8 @@ pub struct AttemptDir {
 impl RunDir {
     /// The folder of a run in the state folder, made where it is not there yet. Only its owner may enter it.
     pub fn create(state: &Root, run: &RunId) -> Result<RunDir, PathError> {
-        let root = state.make_folders(name(run), true)?;
-        for folder in [ATTEMPTS, ARTIFACTS, PENDING] {
-            root.make_folders(folder, true)?;
-        }
+        let there = found(state.folder(name(run)))?;
+        let root = there.map_or_else(|| state.make_folders(name(run), true), Ok)?;
         Ok(RunDir { root })
     }
 
@@ -90,6 +90,11 @@ impl RunDir {
         folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::LOG)
     }
 
+    /// Where the notes are of the processes that work for it.
+    pub fn notes(&self) -> PathBuf {
+        self.root.path().join(NOTES)
+    }
+
     /// The folder of an attempt, made where it is not there yet. It may not last, and need not: an attempt that was cut
     /// off is never gone on with, and the next one has a folder of its own.
     pub fn attempt(&self, attempt: AttemptId) -> Result<AttemptDir, PathError> {
@@ -110,7 +115,7 @@ impl RunDir {
 
     /// The attempts of which something is kept.
     pub(super) fn kept(&self) -> Result<Vec<AttemptId>, PathError> {
-        let folder = self.root.folder(ARTIFACTS)?;
+        let Some(folder) = found(self.root.folder(ARTIFACTS))? else { return Ok(Vec::new()) };
         let names = folder.entries(usize::MAX)?;
         Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
     }
@@ -128,6 +133,7 @@ impl RunDir {
 
     /// It is complete: from now on it is what the attempt gave.
     pub(super) fn end_artifacts(&self, attempt: AttemptId) -> Result<(), PathError> {
+        self.root.make_folders(ARTIFACTS, true)?;
         self.root.move_new(below(PENDING, attempt), below(ARTIFACTS, attempt))
     }
 
