@@ -113,7 +113,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     (task.idle, task.start) = (job.idle, job.start);
     task.filter = shared.filter();
     task.tell = shared.tell(&job);
-    task.notes = briefing.notes.iter().map(|note| shared.redactor.redact_str(note)).collect();
+    task.preface = briefing.notes.iter().map(|note| shared.redactor.redact_str(note)).collect();
     let hired = hire::hire(shared, &job, &run, plain, &mut task)?;
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
     let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;

@@ -57,7 +57,7 @@ pub(super) fn run(shared: &Arc<Shared>, running: Running<'_>, number: u32, publi
     shared.live().insert(key.clone(), Live::Ahead { stopped: false });
     let body = move || {
         let task = match hook.lay_out(&shared) {
-            Ok(Doing::Start(Box::new(task))) => *task,
+            Ok(Doing::Start(task)) => *task,
             Ok(Doing::Say(said)) => {
                 // The host may end meanwhile: whoever goes on with the run says it again.
                 shared.gone(&key);
@@ -153,7 +153,7 @@ impl Hook {
         }
         task.arguments = arguments.into_iter().map(Into::into).collect();
         task.stdin = stdin;
-        Ok(Doing::Start(task))
+        Ok(Doing::Start(Box::new(task)))
     }
 
     fn task(&self, shared: &Shared, program: PathBuf) -> Result<Task, String> {

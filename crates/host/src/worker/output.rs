@@ -49,7 +49,7 @@ impl Output {
     pub fn new(task: &mut Task) -> Output {
         let log = |path: &Path| Log::create(path, Keep::DEFAULT);
         let mut whole = log(&task.log);
-        task.notes.iter().for_each(|note| whole.write(format!("[skein: {note}]\n").as_bytes()));
+        task.preface.iter().for_each(|note| whole.write(format!("[skein: {note}]\n").as_bytes()));
         Output {
             log: whole,
             stdout: task.stdout.as_deref().map(log),

@@ -51,7 +51,7 @@ pub struct Task {
     /// Between asking it to end and ending it.
     pub grace: Millis,
     /// What its log begins with: what people should know of how it was started.
-    pub notes: Vec<String>,
+    pub preface: Vec<String>,
     pub filter: Option<NewFilter>,
     pub tell: Option<Tell>,
 }
@@ -79,7 +79,7 @@ impl Task {
             idle: None,
             start: None,
             grace: Millis(limits::STOP_GRACE_DEFAULT),
-            notes: Vec::new(),
+            preface: Vec::new(),
             filter: None,
             tell: None,
         }

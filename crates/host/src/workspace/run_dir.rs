@@ -233,7 +233,7 @@ impl AttemptDir {
 
     /// Gives it a file of another step to read.
     pub fn hand(&self, name: &str, bytes: &[u8]) -> Result<(), PathError> {
-        self.root.make_folders_unsynced(Self::HANDED, true)?.replace_unsynced(name, bytes)
+        self.root.make_folders_unsynced(Self::HANDED, true)?.write_new(name, bytes)
     }
 
     /// `TMPDIR` of a worker that may not write elsewhere.
