@@ -88,6 +88,8 @@ pub const STOP_GRACE_DEFAULT: u64 = 10 * SECOND;
 pub const STOP_GRACE: u64 = 5 * MINUTE;
 /// How long a hook may take.
 pub const HOOK: u64 = 5 * MINUTE;
+/// How long it may take to tell people of a run.
+pub const NOTIFY: u64 = 30 * SECOND;
 /// How long git may take to say which files have changed.
 pub const GIT: u64 = MINUTE;
 /// How long a command may take that proves something, if the step itself has no shorter time.
@@ -132,6 +134,11 @@ pub const SECRET_BYTES_LEAST: usize = 8;
 pub const SECRET_BYTES: usize = 16 * KIB;
 /// All forms of all secrets that are looked for in what is written.
 pub const SECRET_FORMS_BYTES: usize = 4 * MIB;
+
+// What agents are told.
+/// Memories that are kept.
+pub const MEMORIES: usize = 10_000;
+pub const MEMORY_BYTES: usize = 4 * KIB;
 
 // The network.
 pub const WEBHOOK_BYTES: usize = MIB;

@@ -17,17 +17,20 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
     (
         "skein-host",
         // Secrets are found in streams in one pass, however many forms they have. Workers are kept to what they may write
-        // where they cannot have a view of their own.
+        // where they cannot have a view of their own. Webhooks are sent by the smallest client that has no runtime of its
+        // own, and signed by what it has its cryptography from.
         &[
             "skein-core",
             "aho-corasick",
             "blake3",
             "landlock",
+            "ring",
             "rusqlite",
             "rustix",
             "serde",
             "serde_json",
             "thiserror",
+            "ureq",
         ],
         &["tempfile"],
     ),

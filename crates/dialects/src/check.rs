@@ -17,7 +17,7 @@ use crate::{
     detect::{Dialect, detect},
     diagnostic::{Diagnostic, Sink},
     extension, ioa, load,
-    lowering::Lowered,
+    lowering::{Lowered, Overridden},
     places::Places,
     problem::Voice,
     project::Project,
@@ -37,6 +37,8 @@ pub struct Report {
     pub diagnostics: Vec<Diagnostic>,
     /// What is neither wrong nor unwise, and good to know before a run.
     pub notes: Vec<Diagnostic>,
+    /// What the project has put in the place of what the sources say.
+    pub overridden: Vec<Overridden>,
     /// The way from the workflow back to the source.
     pub(crate) back: Option<(Places, &'static Voice)>,
 }
@@ -50,6 +52,7 @@ impl Report {
             definition: None,
             diagnostics: vec![diagnostic],
             notes: Vec::new(),
+            overridden: Vec::new(),
             back: None,
         }
     }
@@ -136,6 +139,7 @@ struct File {
     places: Places,
     voice: &'static Voice,
     calls: Vec<Arc<Source>>,
+    overridden: Vec<Overridden>,
 }
 
 struct Files<'a> {
@@ -154,8 +158,8 @@ impl Files<'_> {
         let mut sink = Sink::new(source);
         let (dialect, lowered) = read(&mut sink, self.project);
         let file = lowered.map(|lowered| {
-            let Lowered { workflow, places, voice, calls } = lowered;
-            File { workflow: Arc::new(workflow), places, voice, calls }
+            let Lowered { workflow, places, voice, calls, overridden } = lowered;
+            File { workflow: Arc::new(workflow), places, voice, calls, overridden }
         });
         self.read.push(Read { key, dialect, sink, file });
     }
@@ -176,10 +180,13 @@ impl Files<'_> {
             self.tell(&checked.problems);
         }
         let errors = self.read.iter().any(|read| read.sink.has_errors());
+        let files = self.read.iter_mut().filter_map(|read| read.file.as_mut());
+        let overridden = files.flat_map(|file| std::mem::take(&mut file.overridden)).collect();
         let back = self.read[0].file.take().map(|file| (file.places, file.voice));
         let all = self.read.into_iter().flat_map(|read| read.sink.finish());
         let (notes, diagnostics) = all.partition(|diagnostic| diagnostic.severity == Severity::Note);
-        Report { dialect, workflow, definition: definition.filter(|_| !errors), diagnostics, notes, back }
+        let definition = definition.filter(|_| !errors);
+        Report { dialect, workflow, definition, diagnostics, notes, overridden, back }
     }
 
     fn tell(&mut self, problems: &[Problem]) {

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use serde_json::Value;
 use skein_core::{closest::closest, expr::Span};
 
 use crate::{
@@ -91,6 +92,21 @@ pub(crate) fn front(source: &Arc<Source>) -> Option<Span> {
         Some(_) => None,
         None => Some(parts.front.unwrap_or(parts.whole)),
     }
+}
+
+/// The data of a file that is no workflow: its front matter where it has some, else all of it, as JSON.
+pub fn data(source: Arc<Source>) -> Result<Value, Vec<Diagnostic>> {
+    let mut sink = Sink::new(source);
+    let read = front_matter(&mut sink).map(|tree| tree.root().json());
+    match read {
+        Some(value) if !sink.has_errors() => Ok(value),
+        _ => Err(sink.finish()),
+    }
+}
+
+/// Whether a text begins with front matter.
+pub fn has_front_matter(source: &Source) -> bool {
+    Parts::of(&source.text).front.is_some()
 }
 
 /// What stands after the front matter of a text, or all of it where it has none.

@@ -41,9 +41,10 @@ pub use aip15::{
 pub use card::{Card, card};
 pub use check::{Report, check};
 pub use code::Code;
-pub use detect::{Detected, Dialect, body, detect};
+pub use detect::{Detected, Dialect, body, data, detect, has_front_matter};
 pub use diagnostic::{Diagnostic, Fix, Label, Sink};
 pub use load::load;
+pub use lowering::Overridden;
 pub use places::Places;
 pub use project::{NotFound, Project, Reference, Sort};
 pub use schema::schema;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use skein_core::{
     closest::closest,
-    expr::{Expr, ParseError},
+    expr::{Expr, ParseError, Span},
     ids::StepId,
     ir::Workflow,
 };
@@ -28,6 +29,21 @@ pub struct Lowered {
     pub voice: &'static Voice,
     /// Every source that a call names, under the name that the call has.
     pub calls: Vec<Arc<Source>>,
+    /// What the project has put in the place of what the source says.
+    pub overridden: Vec<Overridden>,
+}
+
+/// A value that a project has put in the place of one of a source.
+#[derive(Debug, Clone)]
+pub struct Overridden {
+    /// The field, such as `stages.plan.roles.primary.model`.
+    pub field: String,
+    pub value: Value,
+    /// What it was. None: the source does not say.
+    pub before: Option<Value>,
+    /// Where it stands.
+    pub source: Arc<Source>,
+    pub span: Span,
 }
 
 /// One lowering.

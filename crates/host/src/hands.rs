@@ -6,7 +6,7 @@
 use std::{fmt, sync::mpsc::Sender};
 
 use skein_core::{
-    engine::{Assignment, AttemptEnd, AttemptId, Cost, Publication, Report, RunState},
+    engine::{Assignment, AttemptEnd, AttemptId, Batch, Cost, Publication, Report, RunState},
     ids::RunId,
     plan::Plan,
     view::Names,
@@ -39,6 +39,9 @@ pub trait Hands: Send + fmt::Debug {
 
     /// Makes something known outside. May be asked again after a crash.
     fn publish(&mut self, running: Running<'_>, item: Publication, published: Published);
+
+    /// What is now durable of a run. Whoever tells others of runs hears it here.
+    fn told(&mut self, _: Running<'_>, _: &Batch) {}
 
     /// Ends what earlier lives of the host left of runs, before anything of them is started again.
     fn clear(&mut self, runs: &[RunId]);

@@ -1,7 +1,7 @@
 //! Makes runs real on one machine: a journal that survives the process, workers that do not, workspaces, secrets.
 //!
 //! Owns everything that touches the world on behalf of a run. Refuses to know the formats of sources, terminals and
-//! HTTP, and decides nothing: what a run does next is the core's `Driver`'s to say. Read [`host`] first, then [`store`] and
+//! how to serve, and decides nothing: what a run does next is the core's `Driver`'s to say. Read [`host`] first, then [`store`] and
 //! [`hands`].
 
 pub mod agent;
@@ -11,7 +11,10 @@ pub mod clock;
 pub mod crew;
 pub mod hands;
 pub mod host;
+pub mod http;
 pub mod machine;
+pub mod memory;
+pub mod notify;
 pub mod redact;
 pub mod secret;
 pub mod store;

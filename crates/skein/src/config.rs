@@ -17,6 +17,8 @@ pub const CUSTOM: &str = "CUSTOM";
 /// Every worker that an agent may have.
 static WORKERS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| agents::KNOWN.iter().map(|agent| agent.word).chain([CUSTOM]).collect());
+/// Every kind of channel.
+const CHANNELS: [&str; 5] = ["desktop", "command", "webhook", "slack", "file"];
 const CAPABILITIES: [(&str, Capability); 4] = [
     ("READ", Capability::Read),
     ("EDIT", Capability::Edit),
@@ -49,7 +51,28 @@ pub struct Config {
     /// Who may decide at a gate, by role.
     pub roles: BTreeMap<String, Vec<String>>,
     pub secrets: BTreeMap<String, Secret>,
+    /// How people and programs are told of runs.
+    pub channels: BTreeMap<String, Channel>,
     pub estimate: Estimate,
+}
+
+/// A channel; which of its settings it needs depends on its kind.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Channel {
+    #[serde(deserialize_with = "channel_kind")]
+    pub kind: Option<String>,
+    pub command: Vec<String>,
+    pub url: Option<String>,
+    /// The name of the secret that the address is.
+    pub url_secret: Option<String>,
+    /// The name of the secret that messages are signed with.
+    pub key: Option<String>,
+    /// Whether addresses within this machine and this network may be asked.
+    pub private: bool,
+    pub path: Option<String>,
+    /// The events of runs that it asks for.
+    pub events: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -114,6 +137,14 @@ fn worker<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error
     known(word).map(Some).map_err(|word| D::Error::unknown_variant(&word, &WORKERS))
 }
 
+fn channel_kind<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let word = String::deserialize(from)?;
+    match CHANNELS.contains(&word.as_str()) {
+        true => Ok(Some(word)),
+        false => Err(D::Error::unknown_variant(&word, &CHANNELS)),
+    }
+}
+
 fn workers<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Program>, D::Error> {
     let all = BTreeMap::<String, Program>::deserialize(from)?;
     match all.keys().find(|word| known((*word).clone()).is_err()) {
@@ -134,6 +165,12 @@ fn capabilities<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Capability>, D
 }
 
 impl Config {
+    /// The channel that a hook names: by all of its name, or by what stands before the colon.
+    pub fn channel(&self, name: &str) -> Option<(&String, &Channel)> {
+        let short = name.split(':').next().unwrap_or_default();
+        self.channels.get_key_value(name).or_else(|| self.channels.get_key_value(short))
+    }
+
     /// The configuration of a project; the default where it has none.
     pub fn load(path: &Path, shown: &str) -> Result<Config, Box<Diagnostic>> {
         if !path.exists() {
@@ -217,11 +254,22 @@ mod tests {
     }
 
     #[test]
+    fn the_page_on_hooks_tells_the_truth() {
+        let page = include_str!("../../../docs/hooks.md");
+        let example = page.split("```toml\n").nth(1).and_then(|after| after.split("```").next()).unwrap();
+        let config = Config::parse(&Source::new(NAME, example)).unwrap();
+        let kinds: Vec<_> = config.channels.values().filter_map(|channel| channel.kind.as_deref()).collect();
+        assert_eq!(kinds.len(), CHANNELS.len());
+        assert_eq!(config.channel("slack:#a").unwrap().1.url_secret.as_deref(), Some("SLACK_URL"));
+    }
+
+    #[test]
     fn words_that_are_not_known_are_shown_where_they_stand() {
         let cases = [
             ("default_worker = \"CLAUDE\"\n", "CLAUDE", "CLAUDE_CODE"),
             ("[agents.a]\nworker = \"CODEX_CIL\"\n", "CODEX_CIL", "CODEX_CLI"),
             ("[agents.a]\ncapabilities = [\"READ\", \"EDITS\"]\n", "EDITS", "EDIT"),
+            ("[channels.a]\nkind = \"slak\"\n", "slak", "slack"),
             ("[workers.OPENCOD]\nprogram = \"x\"\n", "OPENCOD", "OPENCODE"),
         ];
         for (text, word, meant) in cases {

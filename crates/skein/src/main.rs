@@ -2,10 +2,12 @@
 //!
 //! Owns the terminal, the files and the exit status. What anything means is said by the libraries below it.
 
+mod around;
 mod ask;
 mod bench;
 mod catalog;
 mod changes;
+mod channels;
 mod cli;
 mod config;
 mod context;

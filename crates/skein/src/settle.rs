@@ -9,9 +9,10 @@ use std::{
 };
 
 use skein_core::{
-    ir::{GateTimeout, Kind, Step, Work, Worker},
-    plan::Plan,
+    ir::{GateTimeout, HookAction, Kind, Step, Work, Worker},
+    plan::{Plan, ScopeIx},
 };
+use skein_dialects::Dialect;
 use skein_host::{
     agent,
     crew::{About, Agent, Keeping, Program, Tool, is_repository},
@@ -20,6 +21,7 @@ use skein_host::{
 };
 
 use crate::{
+    around, channels,
     config::{self, CUSTOM, Config},
     project::OnDisk,
     resolve::Resolutions,
@@ -53,6 +55,7 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         test_commands: config.test_commands.clone(),
         prices: config.prices.clone(),
         tools: Default::default(),
+        surroundings: Default::default(),
         secrets: Default::default(),
         pass_env: config.pass_env.clone(),
         writes: writes(project, config),
@@ -60,6 +63,14 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
     };
     let mut problems = Vec::new();
     let found = Resolutions::of(plan, project);
+    for (scope, entry) in (0..).map(ScopeIx).zip(&plan.definition.scopes) {
+        let workflow = &plan.definition.workflow_of(scope).workflow;
+        for step in &entry.scope.steps {
+            if let Kind::Work(work) = &step.kind {
+                around::settle(workflow, step, &work.worker, project, &mut about);
+            }
+        }
+    }
     for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
         let own = Settle {
             project,
@@ -70,6 +81,14 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
             problems: &mut problems,
         };
         own.step(step);
+    }
+    for hook in &plan.definition.root().workflow.hooks {
+        if let HookAction::Notify { channel, .. } = &hook.action {
+            problems.extend(channels::settle(channel, config, &mut about).err());
+        }
+    }
+    if plan.definition.root().workflow.origin.dialect == Dialect::Ioa.as_str() {
+        problems.extend(channels::telemetry(config, &mut about));
     }
     problems.sort();
     problems.dedup();
@@ -95,6 +114,14 @@ fn roots(project: &OnDisk, config: &Config, allowed: &[PathBuf]) -> Vec<PathBuf>
 
 fn has_git() -> bool {
     worker::find(OsStr::new("git"), &std::env::var_os("PATH").unwrap_or_default(), &[]).is_ok()
+}
+
+/// Where a secret of the project comes from.
+pub fn secret_from(from: &config::Secret, project: &Path) -> secret::From {
+    match from {
+        config::Secret::Env(variable) => secret::From::Env(variable.clone()),
+        config::Secret::File(path) => secret::From::File(project.join(path)),
+    }
 }
 
 struct Settle<'a> {
@@ -258,10 +285,7 @@ impl Settle<'_> {
     fn secret(&mut self, step: &Step, name: &str) {
         match self.config.secrets.get(name) {
             Some(from) => {
-                let from = match from {
-                    config::Secret::Env(variable) => secret::From::Env(variable.clone()),
-                    config::Secret::File(path) => secret::From::File(self.about.project.join(path)),
-                };
+                let from = secret_from(from, &self.about.project);
                 self.about.secrets.insert(name.to_owned(), from);
             }
             None => self.problems.push(format!(

@@ -91,7 +91,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     add_tools(&mut workflow, &approval, &tools);
     add_skein(&mut workflow, &source.skein, &skein);
     warn_of_undo_fields(&workflow, &places, sink);
-    Some(Lowered { workflow, places, voice: &VOICE, calls })
+    Some(Lowered { workflow, places, voice: &VOICE, calls, overridden: Vec::new() })
 }
 
 /// What a step gives that only undoes is read by nobody, so the plan does not see what it says about that.

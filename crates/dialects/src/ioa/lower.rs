@@ -77,7 +77,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     let mut lowering = Lowering::new(&VOICE, sink, project);
     let workflow = lower_resource(&tree, &mut lowering);
     let (places, calls) = lowering.places(tree, WORKFLOW, STEP);
-    Some(Lowered { workflow: workflow?, places, voice: &VOICE, calls })
+    Some(Lowered { workflow: workflow?, places, voice: &VOICE, calls, overridden: Vec::new() })
 }
 
 fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {

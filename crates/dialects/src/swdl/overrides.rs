@@ -1,7 +1,7 @@
 //! The project's overrides: a file beside the workflow that replaces values of it. Owns which may be replaced and puts
 //! them over the tree; each value keeps its own file, so that what is said about one points there.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use skein_core::{closest::closest, expr::Span};
 
@@ -9,8 +9,10 @@ use crate::{
     check::too_large,
     code::Code,
     diagnostic::{Diagnostic, Sink},
+    lowering::Overridden,
     project::Project,
     read::Fields,
+    source::Source,
     yaml::{Field, Node, Tree, parse},
 };
 
@@ -35,6 +37,45 @@ pub(super) fn apply(tree: &mut Tree, sink: &mut Sink, project: &dyn Project) -> 
         (key == "stages").then(|| stages(tree, list, over))
     });
     Some(tree.set_root(merged))
+}
+
+/// What stands in a tree that its document, as it was before, does not say.
+pub(super) fn replaced(tree: &Tree, before: u32) -> Vec<Overridden> {
+    let mut found = Vec::new();
+    look(tree.root(), Some(tree.node(before)), String::new(), tree.source(), &mut found);
+    found
+}
+
+/// Nodes nest as deep as sources may.
+fn look(
+    node: Node<'_>,
+    before: Option<Node<'_>>,
+    field: String,
+    base: &Arc<Source>,
+    found: &mut Vec<Overridden>,
+) {
+    if !Arc::ptr_eq(node.source(), base) {
+        found.push(Overridden {
+            field,
+            value: node.json(),
+            before: before.map(Node::json),
+            source: node.source().clone(),
+            span: node.mark(),
+        });
+        return;
+    }
+    let under = |name: &str| if field.is_empty() { name.to_owned() } else { format!("{field}.{name}") };
+    for inner in node.fields().into_iter().flatten() {
+        look(inner.value, before.and_then(|node| node.get(inner.key)), under(inner.key), base, found);
+    }
+    // A list is of the workflow or it is not; only stages are looked into, each by its id.
+    let mut olds = before.and_then(Node::items).into_iter().flatten();
+    for item in node.items().into_iter().flatten() {
+        let (old, id) = (olds.next(), item.get("id").and_then(Node::raw));
+        if let Some(id) = id.filter(|_| field == "stages") {
+            look(item, old, under(id), base, found);
+        }
+    }
 }
 
 /// Reads the file. One with nothing in it overrides nothing.

@@ -96,6 +96,7 @@ pub fn start(number: usize, plan: &Plan, state: &Path) -> Begin {
         user: "bench".to_owned(),
         agents: Default::default(),
         tools: Default::default(),
+        surroundings: Default::default(),
         secrets: Default::default(),
         programs: Default::default(),
         prices: Default::default(),

@@ -10,7 +10,7 @@ use skein_core::{
     time::Millis,
 };
 
-use super::builtin::Function;
+use super::{builtin::Function, surroundings::Surroundings};
 use crate::{agent::Price, secret};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +38,9 @@ pub struct About {
     pub prices: BTreeMap<String, Price>,
     #[serde(default)]
     pub tools: BTreeMap<String, Tool>,
+    /// Who hears of it, and what its agents are told.
+    #[serde(default, skip_serializing_if = "Surroundings::is_empty")]
+    pub surroundings: Surroundings,
     #[serde(default)]
     pub secrets: BTreeMap<String, secret::From>,
     /// Variables of the host's environment that workers are given beyond the few they need.

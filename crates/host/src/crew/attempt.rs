@@ -1,11 +1,6 @@
 //! One attempt from its start to its end: what it needs is laid out, the program runs, what it left is taken up.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 use skein_core::{
@@ -15,12 +10,13 @@ use skein_core::{
 };
 
 use super::{
-    Doing, Shared, back,
+    Doing, Shared, back, briefing,
     command::{Command, Speaks},
     company::Stay,
     confine, environment,
     evidence::{Ground, Proving},
     git::Git,
+    handoff,
     hire::{self, Hired},
     job::Job,
     prompt::{self, Around},
@@ -102,6 +98,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
     let folder = tree.folder.clone();
     take_in(&run, &folder, &job)?;
     tree.begin(visit, &files)?;
+    handoff::copy_logs(&job.handed, &run, &files);
     // Only the checker of this attempt is told it.
     let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
     if check.is_some() {
@@ -114,8 +111,10 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
         environment.push(("SKEIN_CHANGES".into(), files.earlier().into()));
     }
     let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
+    let briefing = briefing::of(shared, &job);
     let plain = Around {
         files: &files,
+        briefing: briefing.text.as_deref(),
         folder: folder.path(),
         own: own_files.path(),
         check: check.as_deref(),
@@ -145,6 +144,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
     task.filter = shared.filter();
     task.tell = shared.tell(&job);
     let ground = Ground::of(&task, &job, &places, &own_files).map_err(wrong)?;
+    task.preface = briefing.notes.iter().map(|note| shared.redactor.redact_str(note)).collect();
     let hired = hire::hire(shared, &job, &run, plain, &mut task)?;
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
     let without: Vec<Identity> = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
@@ -368,9 +368,7 @@ impl Laid {
         if let Some(done) = done {
             return done.text;
         }
-        let bytes =
-            self.files.root().file(AttemptDir::STDOUT).ok().and_then(|(file, _)| tail(file, SAID).ok());
-        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(&self.files.tail(true, SAID).unwrap_or_default()).into_owned()
     }
 }
 
@@ -380,15 +378,6 @@ pub(super) fn usual(worker: &Worker) -> ErrorClass {
         Worker::Agent { .. } => ErrorClass::AgentError,
         _ => ErrorClass::Transient,
     }
-}
-
-/// The last bytes of a file.
-fn tail(mut file: File, most: u64) -> io::Result<Vec<u8>> {
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn failed(class: ErrorClass, message: String) -> AttemptEnd {
@@ -407,20 +396,4 @@ fn wrong(error: PathError) -> AttemptEnd {
 
 fn blocked(message: String) -> AttemptEnd {
     AttemptEnd::Blocked { reason: HoldReason::Secret, until: None, message }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn of_much_that_was_printed_the_end_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out");
-        fs::write(&path, "a".repeat(300) + "COMPLETE").unwrap();
-        assert_eq!(tail(File::open(&path).unwrap(), 10).unwrap(), b"aaCOMPLETE");
-        assert_eq!(tail(File::open(&path).unwrap(), 1_000).unwrap().len(), 308);
-    }
 }

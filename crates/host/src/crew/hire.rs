@@ -17,6 +17,7 @@ use std::{
 
 use skein_core::{
     engine::{AttemptEnd, Cost, code},
+    ids::uuid,
     ir::{ErrorClass, HoldReason, Worker},
     limits,
     time::{Millis, Time},
@@ -95,7 +96,8 @@ pub fn hire(
     let sandbox = shared.kept() != Some(Kept::Writes);
     let hiring = Hiring { job, agent, adapter, program, home: &home, around, sandbox };
     let before = Before::of(job, run, adapter, &home);
-    let fresh = uuid();
+    // A name for a session that nobody else has.
+    let fresh = uuid(chance::random());
     hiring.fit(task, &before, &fresh, given)?;
     if let Some(behind) = &mut task.behind {
         confine::fit(&mut behind.wall, &home, adapter, &task.program);
@@ -282,15 +284,6 @@ fn listen(shared: &Shared, task: &mut Task, ear: &Ear) {
     }));
 }
 
-/// A name for a session that nobody else has.
-fn uuid() -> String {
-    let mut bytes = chance::random::<16>();
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
 impl Hired {
     pub fn cost(&self) -> Cost {
         self.ear.cost()
@@ -371,7 +364,7 @@ mod tests {
 
     #[test]
     fn names_of_sessions_are_random_uuids() {
-        let (one, two) = (uuid(), uuid());
+        let (one, two) = (uuid(chance::random()), uuid(chance::random()));
         assert_ne!(one, two);
         assert_eq!((one.len(), one.as_bytes()[14]), (36, b'4'));
         assert!("89ab".contains(char::from(one.as_bytes()[19])), "{one}");

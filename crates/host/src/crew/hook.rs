@@ -1,6 +1,6 @@
-//! A hook: a program that is run beside the steps when a run begins or ends. How it ends never changes the run.
+//! A hook: a program that is run, or someone who is told, when a run begins or ends. How it goes never changes the run.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 use skein_core::{
@@ -10,24 +10,43 @@ use skein_core::{
     time::Millis,
 };
 
-use super::{Live, Shared, about::About, back::cut, command::plain, environment};
+use super::{Live, Shared, about::About, back::cut, command::plain, environment, told};
 use crate::{
+    clock::Clock,
     hands::{Published, Running},
+    notify::{self, Channel, Message, Url},
     worker::{self, Ended, How, Mark, Task, Work},
     workspace::{Grants, RunDir},
 };
+
+/// What a note on the desktop is shown by, and what it needs to find the desktop.
+const DESKTOP: &str = "notify-send";
+const DESKTOP_NEEDS: [&str; 4] =
+    ["DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"];
 
 /// What a hook needs, taken out of the run when it is wanted.
 struct Hook {
     run: RunId,
     number: u32,
-    program: String,
-    arguments: Vec<Value>,
+    act: Act,
     about: About,
     env: Arc<Value>,
 }
 
-/// Runs the hook of a number; it is told when it has ended, and why it did not do well.
+enum Act {
+    Run { program: String, arguments: Vec<Value> },
+    Tell(Channel, Message),
+}
+
+/// What an act comes to.
+enum Doing {
+    /// A program, which is watched like any other.
+    Start(Box<Task>),
+    /// Nothing that could be stopped: it ends by itself, and soon.
+    Say(Box<(Channel, Message)>),
+}
+
+/// Does the hook of a number; it is told when it has ended, and why it did not do well.
 pub(super) fn run(shared: &Arc<Shared>, running: Running<'_>, number: u32, published: Published) {
     let hook = match Hook::of(running, number) {
         Ok(hook) => hook,
@@ -38,7 +57,13 @@ pub(super) fn run(shared: &Arc<Shared>, running: Running<'_>, number: u32, publi
     shared.live().insert(key.clone(), Live::Ahead { stopped: false });
     let body = move || {
         let task = match hook.lay_out(&shared) {
-            Ok(task) => task,
+            Ok(Doing::Start(task)) => *task,
+            Ok(Doing::Say(said)) => {
+                // The host may end meanwhile: whoever goes on with the run says it again.
+                shared.gone(&key);
+                let said = say(&shared, &said.0, &said.1);
+                return published.tell(said.err().map(|why| shared.redactor.redact_str(&cut(why))));
+            }
             Err(why) => {
                 shared.gone(&key);
                 return published.tell(Some(why));
@@ -52,51 +77,126 @@ pub(super) fn run(shared: &Arc<Shared>, running: Running<'_>, number: u32, publi
     let _ = std::thread::Builder::new().name("hook".into()).spawn(body);
 }
 
+/// Tells someone by network or by file.
+pub(super) fn say(shared: &Shared, channel: &Channel, message: &Message) -> Result<(), String> {
+    let secret = |name: &String| -> Result<String, String> {
+        let found = shared.secrets.of(std::slice::from_ref(name)).map_err(|error| error.to_string())?;
+        Ok(found.first().map(|(_, secret)| secret.expose().to_owned()).unwrap_or_default())
+    };
+    let address = |url: &Url| match url {
+        Url::Plain(url) => Ok(url.clone()),
+        Url::Secret(name) => secret(name),
+    };
+    let now = || Clock::new().now();
+    match channel {
+        Channel::Webhook { url, key, private } => {
+            let (url, key) = (address(url)?, key.as_ref().map(secret).transpose()?);
+            notify::send(&url, *private, key.as_deref(), (&message.id, &message.value()), now)
+        }
+        Channel::Slack { url, private } => {
+            notify::send(&address(url)?, *private, None, (&message.id, &message.for_slack()), now)
+        }
+        Channel::File(path) => notify::append(path, &message.value())
+            .map_err(|error| format!("{} cannot be written: {error}", path.display())),
+        Channel::Desktop | Channel::Command(_) => Err("it is told by a program".to_owned()),
+    }
+}
+
 impl Hook {
     fn of(running: Running<'_>, number: u32) -> Result<Hook, String> {
         let Running { run, plan, state, about, .. } = running;
         let hooked = hook(plan, state, number).ok_or("there is no such hook")?;
-        match hooked.map_err(|error| error.message)? {
-            Hooked::Run { program, arguments } => Ok(Hook {
-                run: run.clone(),
-                number,
-                program,
-                arguments,
-                about: About::read(about)?,
-                env: state.home(InstanceIx::ROOT).env.clone(),
-            }),
-            Hooked::Notify { channel, .. } => {
-                Err(format!("nobody was told on `{channel}`: this version has no channel to tell people by"))
+        let about = About::read(about)?;
+        let act = match hooked.map_err(|error| error.message)? {
+            Hooked::Run { program, arguments } => Act::Run { program, arguments },
+            Hooked::Notify { channel, message } => {
+                let Some(told) = about.surroundings.channels.get(&channel) else {
+                    let name = channel.split(':').next().unwrap_or_default();
+                    return Err(format!(
+                        "nobody was told on `{channel}`; `[channels.{name}]` in skein.toml says how to"
+                    ));
+                };
+                Act::Tell(told.clone(), told::of(running, number, &channel, message.as_ref()))
             }
-        }
+        };
+        let env = state.home(InstanceIx::ROOT).env.clone();
+        Ok(Hook { run: run.clone(), number, act, about, env })
     }
 
-    fn lay_out(&self, shared: &Shared) -> Result<Task, String> {
+    fn lay_out(self, shared: &Shared) -> Result<Doing, String> {
+        let (program, arguments, stdin) = match &self.act {
+            Act::Run { program, arguments } => (
+                found(&self.about, program),
+                arguments.iter().map(plain).collect::<Vec<_>>(),
+                Arc::<[u8]>::from([]),
+            ),
+            Act::Tell(channel, message) => {
+                // What is told leaves the machine, perhaps.
+                let message = redacted(shared, message);
+                match channel {
+                    Channel::Command(words) => {
+                        let (program, rest) = words.split_first().ok_or("its command is empty")?;
+                        let stdin = format!("{}\n", message.value()).into_bytes();
+                        (found(&self.about, program), rest.to_vec(), stdin.into())
+                    }
+                    Channel::Desktop => {
+                        let words = ["--app-name=Skein", "--", &message.title, &message.text];
+                        (DESKTOP.into(), words.map(str::to_owned).to_vec(), Arc::from([]))
+                    }
+                    other => return Ok(Doing::Say(Box::new((other.clone(), message)))),
+                }
+            }
+        };
+        let mut task = self.task(shared, program)?;
+        if arguments.iter().any(|argument| argument.contains('\0')) {
+            return Err("one of its arguments holds a zero byte, which no argument can".to_owned());
+        }
+        task.arguments = arguments.into_iter().map(Into::into).collect();
+        task.stdin = stdin;
+        Ok(Doing::Start(Box::new(task)))
+    }
+
+    fn task(&self, shared: &Shared, program: PathBuf) -> Result<Task, String> {
         let about = &self.about;
         let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
         let folder = grants.and_then(|grants| grants.folder(None)).map_err(|error| error.to_string())?;
         let kept = RunDir::create(&shared.state, &self.run).and_then(|run| run.hook(self.number));
         let log = kept.map_err(|error| error.to_string())?.path().join("log");
         let mark = Mark { state: shared.mark.clone(), run: self.run.clone(), work: Work::Hook(self.number) };
-        let mut task = Task::new(self.found(), folder.path(), log, mark);
-        let arguments: Vec<String> = self.arguments.iter().map(plain).collect();
-        if arguments.iter().any(|argument| argument.contains('\0')) {
-            return Err("one of its arguments holds a zero byte, which no argument can".to_owned());
-        }
-        task.arguments = arguments.into_iter().map(Into::into).collect();
+        let mut task = Task::new(program, folder.path(), log, mark);
         task.environment = environment::base(about, &self.env);
         task.environment.push(("SKEIN_RUN_ID".into(), self.run.as_str().into()));
-        task.limit = Some(Millis(limits::HOOK));
+        let limit = match &self.act {
+            Act::Run { .. } => limits::HOOK,
+            Act::Tell(channel, message) => {
+                task.environment.push(("SKEIN_MESSAGE_ID".into(), message.id.clone().into()));
+                let needs = DESKTOP_NEEDS.iter().filter(|_| *channel == Channel::Desktop);
+                let needs = needs.filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
+                task.environment.extend(needs);
+                limits::NOTIFY
+            }
+        };
+        task.limit = Some(Millis(limit));
         task.filter = shared.filter();
         Ok(task)
     }
+}
 
-    /// A path is from the project on; a name is looked up where programs are.
-    fn found(&self) -> PathBuf {
-        match self.program.contains('/') {
-            true => self.about.project.join(&self.program),
-            false => PathBuf::from(&self.program),
-        }
+fn redacted(shared: &Shared, message: &Message) -> Message {
+    Message {
+        id: message.id.clone(),
+        title: shared.redactor.redact_str(&message.title),
+        text: shared.redactor.redact_str(&message.text),
+        target: message.target.clone(),
+        body: shared.redactor.redact_value(&message.body),
+    }
+}
+
+/// A path is from the project on; a name is looked up where programs are.
+fn found(about: &About, program: &str) -> PathBuf {
+    match program.contains('/') {
+        true => about.project.join(program),
+        false => PathBuf::from(program),
     }
 }
 

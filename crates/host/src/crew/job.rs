@@ -16,7 +16,9 @@ use skein_core::{
 
 use super::{
     about::{About, Agent, Tool},
+    briefing::Wanted,
     guard::Guard,
+    handoff::{self, Handed},
     overlay,
     tree::Keeping,
 };
@@ -50,6 +52,12 @@ pub struct Job {
     /// What it is given of others' artifacts.
     pub takes: Vec<ArtifactIn>,
     pub gives: Vec<ArtifactOut>,
+    /// What the steps before it hand to it.
+    pub handed: Vec<Handed>,
+    /// What it asks to be told besides.
+    pub wanted: Wanted,
+    /// What its work came to, for whoever sums it up.
+    pub result: Option<Arc<Value>>,
     /// What work that does not get nearer to its end is told.
     pub overlay: Option<String>,
     /// What its output must look like.
@@ -102,7 +110,9 @@ impl Job {
         about: Arc<About>,
     ) -> Result<Job, String> {
         let Running { run, plan, state, names, .. } = running;
-        let step = plan.definition.scope(names.scope(attempt.at.0)).step(attempt.at.1);
+        let scope = names.scope(attempt.at.0);
+        let step = plan.definition.scope(scope).step(attempt.at.1);
+        let workflow = &plan.definition.workflow_of(scope).workflow;
         let (worker, work) = worker(step, attempt.role)?;
         let main = attempt.role == Role::Main;
         let takes = if main { work.takes.clone() } else { Vec::new() };
@@ -129,6 +139,12 @@ impl Job {
             context,
             takes,
             gives: if main { work.gives.clone() } else { Vec::new() },
+            handed: if main { handoff::of(running, step, attempt) } else { Vec::new() },
+            wanted: Wanted::of(workflow, step, worker, attempt.role),
+            result: match attempt.role {
+                Role::Summary => state.more(attempt.at).map(|more| more.result.clone()),
+                Role::Main | Role::Check | Role::Undo => None,
+            },
             outputs: if main { step.outputs.clone() } else { Schema::default() },
             left: left(plan, state, step, attempt),
             waits: step.policy.holds.contains_key(&ErrorClass::RateLimit),

@@ -7,6 +7,7 @@ mod about;
 mod attempt;
 mod back;
 mod before;
+mod briefing;
 mod builtin;
 mod command;
 mod company;
@@ -15,6 +16,7 @@ mod environment;
 mod evidence;
 mod git;
 mod guard;
+mod handoff;
 mod hire;
 mod hook;
 mod job;
@@ -22,6 +24,9 @@ mod overlay;
 mod prompt;
 mod protect;
 mod publish;
+mod surroundings;
+mod telemetry;
+mod told;
 mod tool;
 mod tree;
 mod verdict;
@@ -35,14 +40,16 @@ use std::{
 };
 
 use skein_core::{
-    engine::{Assignment, AttemptEnd, AttemptId, Cost, Publication, Report},
+    engine::{Assignment, AttemptEnd, AttemptId, Batch, Cost, Publication, Report},
     ids::RunId,
     limits,
     time::Millis,
 };
 
 pub use about::{About, Agent, Piece, Program, Tool};
+pub use briefing::Wanted;
 pub use builtin::Function;
+pub use surroundings::{Asking, Skill, Surroundings};
 pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 
 use self::{
@@ -50,6 +57,7 @@ use self::{
     builtin::Call,
     company::Company,
     job::Job,
+    telemetry::Telemetry,
     tree::Trees,
 };
 use crate::{
@@ -81,6 +89,7 @@ pub enum CrewError {
 
 pub struct Crew {
     shared: Arc<Shared>,
+    telemetry: Telemetry,
 }
 
 struct Shared {
@@ -150,7 +159,7 @@ impl Crew {
             abouts: Mutex::default(),
             left: Condvar::new(),
         };
-        Ok(Crew { shared: Arc::new(shared) })
+        Ok(Crew { shared: Arc::new(shared), telemetry: Telemetry::default() })
     }
 
     /// Workers are started behind walls, which this program builds: one that begins with [`crate::wall::enter`].
@@ -367,6 +376,10 @@ impl Hands for Crew {
         }
     }
 
+    fn told(&mut self, running: Running<'_>, batch: &Batch) {
+        self.telemetry.hear(&self.shared, running, batch);
+    }
+
     fn clear(&mut self, runs: &[RunId]) {
         let state = &self.shared.state;
         // Without its folder a run has no records, and the marks in the environment must do.
@@ -382,12 +395,14 @@ impl Hands for Crew {
         self.shared.contexts.release(run);
         self.shared.trees.forget(run);
         self.shared.abouts.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+        self.telemetry.forget(run);
     }
 }
 
 impl Drop for Crew {
     /// Nothing outlives the host that it could still end.
     fn drop(&mut self) {
+        self.telemetry.finish();
         let mut live = self.shared.live();
         live.values_mut().for_each(Live::kill);
         // Who ends them does so in this process, which may be about to end, too.

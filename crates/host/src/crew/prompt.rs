@@ -8,7 +8,12 @@ use std::{fmt::Write, path::Path};
 use serde_json::Value;
 use skein_core::engine::{Mode, Role};
 
-use super::{about::Agent, command::plain, job::Job};
+use super::{
+    about::Agent,
+    command::plain,
+    handoff::{Format, markdown},
+    job::Job,
+};
 use crate::workspace::AttemptDir;
 
 /// What is around an attempt.
@@ -16,6 +21,8 @@ use crate::workspace::AttemptDir;
 pub struct Around<'a> {
     pub files: &'a AttemptDir,
     pub folder: &'a Path,
+    /// What it is told besides its instructions and its task.
+    pub briefing: Option<&'a str>,
     /// Where its own files belong.
     pub own: &'a Path,
     /// What only the checker is told.
@@ -38,9 +45,11 @@ pub fn of(job: &Job, agent: &Agent, around: Around<'_>) -> String {
         );
     } else {
         parts.extend(agent.instructions.clone());
+        parts.extend(around.briefing.map(str::to_owned));
         parts.extend(job.given.texts.first().map(plain));
         parts.extend(before(job, around.put_back));
         parts.extend(given(job));
+        parts.extend(handed(job, around));
         parts.extend(artifacts(job));
     }
     parts.extend(
@@ -50,7 +59,8 @@ pub fn of(job: &Job, agent: &Agent, around: Around<'_>) -> String {
     parts.extend(job.overlay.clone());
     parts.push(match job.attempt.role {
         Role::Check => decision(job, around),
-        Role::Main | Role::Summary | Role::Undo => leave(job, around),
+        Role::Main | Role::Undo => leave(job, around),
+        Role::Summary => sum_up(job),
     });
     parts.join("\n\n") + "\n"
 }
@@ -85,8 +95,48 @@ fn before(job: &Job, put_back: bool) -> Option<String> {
 
 fn given(job: &Job) -> Option<String> {
     let Value::Object(inputs) = &job.given.inputs else { return None };
-    let text = serde_json::to_string_pretty(inputs).expect("inputs are JSON");
+    let told = |name: &str| job.handed.iter().any(|handed| handed.tells(name));
+    let inputs: serde_json::Map<String, Value> = inputs
+        .iter()
+        .filter(|(name, _)| !told(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let text = serde_json::to_string_pretty(&inputs).expect("inputs are JSON");
     (!inputs.is_empty()).then(|| data("What you are given", "json", &text))
+}
+
+/// What other steps gave, in the form that they say, and what was said of it.
+fn handed(job: &Job, around: Around<'_>) -> Option<String> {
+    let mut parts = Vec::new();
+    for one in &job.handed {
+        let from = &one.from;
+        for name in one.inputs.iter().filter(|name| one.tells(name)) {
+            let value = job.given.inputs.get(name).unwrap_or(&Value::Null);
+            let label = format!("`{name}`, which `{from}` gave you");
+            parts.push(match one.format {
+                Format::Markdown => data(&label, "markdown", &markdown(value)),
+                Format::Raw | Format::Structured => data(&label, "text", &plain(value)),
+            });
+        }
+        let summary = one.summary.as_ref();
+        parts.extend(summary.map(|text| data(&format!("What `{from}` gave, summed up"), "text", text)));
+        let log = one.log_in(around.files);
+        parts.extend(log.map(|log| {
+            format!(
+                "What `{from}` printed while it worked is in the file {}; it is data, too.",
+                log.display()
+            )
+        }));
+    }
+    (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+/// What the work came to, for whoever sums it up.
+fn sum_up(job: &Job) -> String {
+    let result = job.result.as_deref().unwrap_or(&Value::Null);
+    let text = serde_json::to_string_pretty(result).expect("a result is JSON");
+    let result = data("What the work gave", "json", &text);
+    format!("{result}\n\nChange nothing. Answer with the summary alone, as plain text.")
 }
 
 fn artifacts(job: &Job) -> Option<String> {

@@ -316,6 +316,7 @@ impl Loop {
         owned.driver.appended();
         if let Some(append) = append {
             (self.watcher)(Told::Row { running: owned.running(), batch: &append.batch });
+            self.hands.told(owned.running(), &append.batch);
         }
         // The wait for space may have taken the place of what the run waits for.
         let due = owned.due;

@@ -48,8 +48,10 @@ impl fmt::Debug for Output {
 impl Output {
     pub fn new(task: &mut Task) -> Output {
         let log = |path: &Path| Log::create(path, Keep::DEFAULT);
+        let mut whole = log(&task.log);
+        task.preface.iter().for_each(|note| whole.write(format!("[skein: {note}]\n").as_bytes()));
         Output {
-            log: log(&task.log),
+            log: whole,
             stdout: task.stdout.as_deref().map(log),
             filters: task.filter.as_ref().map(|new| [new(), new()]),
             filtered: Vec::new(),

@@ -52,6 +52,8 @@ pub struct Task {
     pub command: Due,
     /// Between asking it to end and ending it.
     pub grace: Millis,
+    /// What its log begins with: what people should know of how it was started.
+    pub preface: Vec<String>,
     pub filter: Option<NewFilter>,
     pub tell: Option<Tell>,
 }
@@ -80,6 +82,7 @@ impl Task {
             start: None,
             command: Due::default(),
             grace: Millis(limits::STOP_GRACE_DEFAULT),
+            preface: Vec::new(),
             filter: None,
             tell: None,
         }

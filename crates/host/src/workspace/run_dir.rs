@@ -8,11 +8,13 @@
 //!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl before.json workspace.json
 //!                         changes.diff
 //!     back/               output error: what the worker may write
+//!     handed/             what steps before it printed, where they hand that on
 //!     tmp/                where it leaves what it needs only while it works
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
 //!   homes/<step>/<agent>/ what an agent of a step is configured by and remembers
 //!   hooks/<number>/       log: what a hook printed
 //!   before/               what files were like before a step, and what was protected of them
+//!   telemetry.jsonl       what was told of a run of IOA; telemetry-failed.jsonl what could not be
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   trees/<step>.<visit>/ note.json files/: a tree that a step works in alone
 //!   git/<folder>/         states of a workspace
@@ -21,7 +23,10 @@
 //!   pending/              what is not complete
 //! ```
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
 
 use skein_core::{
     engine::{AttemptId, InstanceIx, StepAt},
@@ -76,6 +81,11 @@ impl RunDir {
 
     pub fn path(&self) -> &Path {
         self.root.path()
+    }
+
+    /// A file of ours right in it.
+    pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, PathError> {
+        self.root.read(name, most)
     }
 
     /// Where the folder of a run is, for those who only look into it.
@@ -245,6 +255,7 @@ impl AttemptDir {
     pub(crate) const OUTPUT: &str = "output";
     pub(crate) const ERROR: &str = "error";
     const OBSERVATION: &str = "observation.json";
+    const HANDED: &str = "handed";
     const SCRATCH: &str = "tmp";
     const EVENTS: &str = "events.jsonl";
     /// What an attempt found in its workspace and left there.
@@ -282,6 +293,27 @@ impl AttemptDir {
     /// The one folder of ours in which the worker may write. What it made of it is read through this.
     pub fn back(&self) -> Result<Root, PathError> {
         self.root.folder(Self::BACK)
+    }
+
+    /// The last bytes of what it printed, or of what it printed on its standard output alone.
+    pub fn tail(&self, stdout: bool, most: u64) -> Result<Vec<u8>, PathError> {
+        let (mut file, _) = self.root.file(if stdout { Self::STDOUT } else { Self::LOG })?;
+        let mut bytes = Vec::new();
+        // One that cannot be read to its end is told as far as it can.
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        let _ = file.seek(SeekFrom::Start(length.saturating_sub(most)));
+        let _ = file.take(most).read_to_end(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// Where the files of other steps are that it may read.
+    pub fn handed(&self) -> PathBuf {
+        self.root.path().join(Self::HANDED)
+    }
+
+    /// Gives it a file of another step to read.
+    pub fn hand(&self, name: &str, bytes: &[u8]) -> Result<(), PathError> {
+        self.root.make_folders_unsynced(Self::HANDED, true)?.write_new(name, bytes)
     }
 
     /// `TMPDIR` of a worker that may not write elsewhere.
@@ -365,6 +397,17 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(dir.path().join("runs")).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["two"]);
+    }
+
+    #[test]
+    fn of_much_that_was_printed_the_end_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(&Root::open(dir.path()).unwrap(), &RunId::new("one").unwrap()).unwrap();
+        let files = run.attempt("0.0.1.1.main.1".parse().unwrap()).unwrap();
+        fs::write(files.stdout(), "a".repeat(300) + "COMPLETE").unwrap();
+        assert_eq!(files.tail(true, 10).unwrap(), b"aaCOMPLETE");
+        assert_eq!(files.tail(true, 1_000).unwrap().len(), 308);
+        assert!(files.tail(false, 10).unwrap_err().is_missing());
     }
 
     /// A run's id can be any name; none of them is a place.

@@ -17,6 +17,7 @@ mod init;
 mod list;
 mod load;
 mod logs;
+mod memory;
 mod plan;
 mod resume;
 mod resume_all;
@@ -82,6 +83,8 @@ enum Command {
     Fork(fork::Arguments),
     /// Lists steps that failed for good, and does them again or drops them.
     Dlq(dlq::Arguments),
+    /// Keeps what a project remembers from run to run, and tells agents.
+    Memory(memory::Arguments),
     /// Draws the steps of a workflow.
     Graph(graph::Arguments),
     /// Prints the JSON Schema of a format, for editors.
@@ -182,6 +185,7 @@ pub fn run() -> Exit {
         Command::Resume(arguments) => resume::run(&arguments, state, output),
         Command::Fork(arguments) => fork::run(&arguments, state, output),
         Command::Dlq(arguments) => dlq::run(&arguments, state, output),
+        Command::Memory(arguments) => memory::run(&arguments, state, output),
         Command::Graph(arguments) => graph::run(&arguments, output),
         Command::Schema(arguments) => schema::run(&arguments, output),
         Command::Explain(arguments) => explain::run(&arguments, output),

@@ -8,11 +8,17 @@ use skein_core::{
     ir::Kind,
     plan::{Plan, Problem, ProblemCode},
 };
-use skein_dialects::{Diagnostic, Sort, render};
+use skein_dialects::{Diagnostic, Overridden, Sort, render};
 use skein_host::{crew::is_repository, wall};
 
 use super::load::{Loaded, invalid, load};
-use crate::{exit::Exit, output::Output, parameters, plan::PlanView, resolve::Resolutions};
+use crate::{
+    exit::Exit,
+    output::Output,
+    parameters,
+    plan::{PlanView, short},
+    resolve::Resolutions,
+};
 
 #[derive(Debug, Args)]
 #[group(skip)]
@@ -96,16 +102,41 @@ fn name(problem: &Problem) -> &str {
     problem.at.field.strip_prefix("parameters.").unwrap_or_default()
 }
 
+/// A value that the project has put in the place of the workflow's, and where it says so.
+fn overridden(one: &Overridden) -> Value {
+    let at = one.source.position(one.span.start);
+    json!({
+        "field": one.field,
+        "value": one.value,
+        "before": one.before,
+        "file": one.source.name,
+        "line": at.line,
+        "column": at.column,
+    })
+}
+
 fn print(loaded: &Loaded, view: &PlanView, output: Output) {
     let report = &loaded.report;
     if output.is_json() {
         let objects = |list: &[Diagnostic]| list.iter().map(render::object).collect::<Vec<Value>>();
         let mut value = json!(view);
         value["diagnostics"] = Value::from(objects(&report.diagnostics));
+        if !report.overridden.is_empty() {
+            value["overridden"] = report.overridden.iter().map(overridden).collect();
+        }
         value["notes"] = Value::from(objects(&report.notes));
         return output.json(&value);
     }
     let mut text = crate::plan::text(view, output.paint);
+    for one in &report.overridden {
+        let word = output.paint.title(&format!("{:12}", "Overridden"));
+        let before = one.before.as_ref().map(|value| format!(" instead of {}", short(&value.to_string())));
+        let shown =
+            format!("{} is {}{}", one.field, short(&one.value.to_string()), before.unwrap_or_default());
+        let at = one.source.position(one.span.start);
+        let aside = output.paint.faint(&format!("[at {}:{}]", one.source.name, at.line));
+        text += &format!("{word}  {shown} {aside}\n");
+    }
     for note in report.diagnostics.iter().chain(&report.notes) {
         let word = if note.severity == skein_core::plan::Severity::Note {
             output.paint.title(&format!("{:12}", "Note"))

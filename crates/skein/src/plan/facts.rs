@@ -1,6 +1,9 @@
 //! What there is to say about one step of a plan, a line each.
 
-use skein_core::ir::{KindName, Per};
+use skein_core::{
+    ir::{KindName, Per},
+    plan::grouped,
+};
 
 use super::{
     StepView,
@@ -135,6 +138,9 @@ fn reach(work: &WorkView) -> Vec<String> {
     }));
     facts.extend(work.gives.iter().map(|give| format!("gives {} at {}", give.artifact, give.path)));
     facts.extend((!work.tools.is_empty()).then(|| format!("may use {}", few(&work.tools, "and"))));
+    let memory = work.memory_tokens.map(|n| format!("up to {} tokens of memory", grouped(n.into())));
+    let told: Vec<String> = work.told.iter().cloned().chain(memory).collect();
+    facts.extend((!told.is_empty()).then(|| format!("is told {}", few(&told, "and"))));
     facts.extend(work.secrets.iter().map(|secret| match &secret.from {
         Some(from) => format!("is given the secret {} from {from}", secret.name),
         None => format!("is given the secret {}", secret.name),

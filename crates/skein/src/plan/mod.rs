@@ -6,6 +6,7 @@
 mod ending;
 mod estimate;
 mod facts;
+mod hooks;
 mod step;
 mod text;
 mod words;
@@ -22,6 +23,7 @@ use skein_host::wall::Kept;
 
 pub use estimate::{Estimate, PerItem};
 pub use facts::short;
+pub use hooks::HookView;
 pub use step::StepView;
 pub use text::text;
 pub use words::kind;
@@ -37,6 +39,9 @@ pub struct PlanView {
     pub batches: Vec<Batch>,
     pub longest_path: Longest,
     pub limits: Limits,
+    /// What is done beside it, and who is told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<HookView>,
     pub estimate: Estimate,
     pub confined: Confined,
     /// Why steps cannot have worktrees here that want them.
@@ -138,6 +143,7 @@ impl PlanView {
                 max_steps: scope.max_steps,
                 budget: workflow.budget.clone(),
             },
+            hooks: workflow.hooks.iter().map(|hook| HookView::of(hook, config)).collect(),
             unknown: unknown(&estimate, &batches),
             estimate,
             no_worktrees: None,

@@ -3,9 +3,11 @@
 use serde::Serialize;
 use serde_json::Value;
 use skein_core::{
+    engine::Role,
     ir::{Binding, Gate, Isolation, Kind, KindName, LoopTest, Per, Step, Wait, Work},
     plan::ScopeIx,
 };
+use skein_host::crew::Wanted;
 
 use skein_host::crew::{Keeping, OnRetry};
 
@@ -74,6 +76,11 @@ pub struct WorkView {
     /// What it may do; none named where the worker's own settings say.
     pub may: Vec<&'static str>,
     pub tools: Vec<String>,
+    /// Context modules that its agent is told, and how many tokens of what is remembered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub told: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     pub worktree: bool,
@@ -176,7 +183,11 @@ impl StepView {
             after: step.after.iter().map(ToString::to_string).collect(),
             when: step.when.as_ref().map(expression),
             work: match &step.kind {
-                Kind::Work(work) => Some(WorkView::of(step, work, config, viewer.found)),
+                Kind::Work(work) => {
+                    let workflow = &viewer.definition.workflow_of(scope).workflow;
+                    let wanted = Wanted::of(workflow, step, &work.worker, Role::Main);
+                    Some(WorkView::of(step, work, wanted, config, viewer.found))
+                }
                 _ => None,
             },
             gate: gate(step),
@@ -201,7 +212,7 @@ impl StepView {
 }
 
 impl WorkView {
-    fn of(step: &Step, work: &Work, config: &Config, found: &Resolutions) -> WorkView {
+    fn of(step: &Step, work: &Work, wanted: Wanted, config: &Config, found: &Resolutions) -> WorkView {
         let keeping = Keeping::of(step);
         let Isolation { workspace, worktree, no_network, secrets, protect } = &work.isolation;
         let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
@@ -211,6 +222,8 @@ impl WorkView {
             model: model(&work.worker, config),
             may: may(&work.worker),
             tools: tools(&work.worker),
+            told: wanted.modules,
+            memory_tokens: wanted.memory.map(|memory| memory.max_tokens),
             workspace: workspace.clone(),
             worktree: *worktree,
             stays: *worktree && keeping.apart,

@@ -97,6 +97,9 @@ impl Page {
         self.row("Longest path", &way(&view.longest_path.steps));
         self.row("Time", &time(&view.longest_path, view.limits.timeout_ms));
         self.row("Limits", &limits(view));
+        for hook in &view.hooks {
+            self.row("Hook", &hook.shown());
+        }
         self.row("Estimate", &estimate(&view.estimate));
         self.row("Confined", &confined(&view.confined));
         if let Some(why) = &view.no_worktrees {

@@ -52,7 +52,7 @@ pub fn kind(kind: &Kind) -> String {
 }
 
 /// One argument of a command; quoted where it would read as several.
-fn argument(argument: &Expr) -> String {
+pub fn argument(argument: &Expr) -> String {
     match argument.as_literal() {
         Some(Value::String(text)) if !text.is_empty() && !text.contains(char::is_whitespace) => text.clone(),
         _ => expression(argument),

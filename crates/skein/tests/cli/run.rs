@@ -300,7 +300,7 @@ fn a_hook_that_fails_does_no_harm() {
     for (hook, says) in [
         ("run: \"false\"", "it failed with exit status 1"),
         ("run: no-such-program-here", "was not found"),
-        ("notify: \"chat:#a\"", "this version has no channel"),
+        ("notify: \"chat:#a\"", "`[channels.chat]` in skein.toml says how to"),
     ] {
         let folder = copy("swdl");
         let text = read(&folder, "chart.yaml");

@@ -65,6 +65,7 @@ const VOICE: Voice = Voice {
 
 pub(crate) fn lower(mut tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
     let before = overrides::apply(&mut tree, sink, project);
+    let overridden = before.map(|before| overrides::replaced(&tree, before)).unwrap_or_default();
     let mut lowering = Lowering::new(&VOICE, sink, project);
     let (workflow, parts) = lower_workflow(&tree, before, &mut lowering)?;
     let (mut places, calls) = lowering.places(tree, WORKFLOW, STEP);
@@ -74,7 +75,7 @@ pub(crate) fn lower(mut tree: Tree, sink: &mut Sink, project: &dyn Project) -> O
         let inner = step.kind.scopes().into_iter().flat_map(|scope| &scope.steps);
         inner.for_each(|item| places.within(item.id.clone(), step.id.clone()));
     }
-    Some(Lowered { workflow, places, voice: &VOICE, calls })
+    Some(Lowered { workflow, places, voice: &VOICE, calls, overridden })
 }
 
 /// Reads and lowers the document; `before` is its root without the project's overrides, where there are any.

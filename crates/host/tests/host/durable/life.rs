@@ -62,6 +62,7 @@ impl Place {
             test_commands: Vec::new(),
             prices: Default::default(),
             tools: Default::default(),
+            surroundings: Default::default(),
             secrets: Default::default(),
             pass_env: Vec::new(),
             writes: Vec::new(),

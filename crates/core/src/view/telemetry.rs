@@ -1,0 +1,220 @@
+//! The events that IOA asks of every workflow, worked out from the state: the same whenever they are asked for.
+//!
+//! Owns their names, classes and fields, and the one correlation id of a run. Refuses to know who is told.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{
+    engine::{InstanceIx, Outcome, RunState, StepAt, Walk, utc},
+    ids::{RunId, uuid},
+    ir::{Effect, Kind, RunStatus, Step, Then, Worker, Workflow},
+    plan::Plan,
+    time::{Millis, Time},
+};
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TelemetryEvent {
+    /// The same each time it is told.
+    pub id: String,
+    /// `domain.kind_action`.
+    pub event: String,
+    /// `audit`, `trace` or `alert`.
+    pub class: &'static str,
+    pub timestamp: String,
+    #[serde(rename = "correlationId")]
+    pub correlation: String,
+    pub payload: Value,
+}
+
+/// What all events of a run have in common, in the form of a UUID.
+pub fn correlation(run: &RunId) -> String {
+    let hash = blake3::hash(run.as_str().as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.as_bytes()[..16]);
+    uuid(bytes)
+}
+
+/// Everything that has happened so far, of the run as a whole and of each step.
+pub fn telemetry(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
+    let count = state.instances.first().map_or(0, |root| root.steps.len());
+    let steps =
+        (0..).take(count).filter_map(|step| telemetry_of_step(plan, state, StepAt(InstanceIx::ROOT, step)));
+    let mut events: Vec<(Time, TelemetryEvent)> = steps.collect();
+    // Steps in the order in which they ended; the run's own events are before and after them.
+    events.sort_by_key(|(at, _)| *at);
+    let (begun, later): (Vec<_>, Vec<_>) =
+        telemetry_of_run(plan, state).into_iter().partition(|event| event.event.ends_with("_started"));
+    begun.into_iter().chain(events.into_iter().map(|(_, event)| event)).chain(later).collect()
+}
+
+/// What has happened to the run as a whole.
+pub fn telemetry_of_run(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
+    let Some(of) = Of::new(plan, state) else { return Vec::new() };
+    let root = state.instance(InstanceIx::ROOT);
+    let mut events = vec![of.event(
+        "workflow_started",
+        "audit",
+        ("started", root.started),
+        json!({"trigger": "manual", "domainsInvolved": of.workflow.labels.get("domainsInvolved")}),
+    )];
+    if let Some(walk) =
+        state.walks.get(&Walk::Workflow(InstanceIx::ROOT)).filter(|walk| !walk.targets.is_empty())
+    {
+        let steps: Vec<&str> = walk.targets.iter().map(|target| of.step(target.at).id.as_str()).collect();
+        let failed = of.failed();
+        let at = failed.and_then(|at| state.more(at)?.ended).unwrap_or(root.started);
+        let payload =
+            json!({"failedStep": failed.map(|at| of.step(at).id.as_str()), "compensationSteps": steps});
+        events.push(of.event("workflow_compensating", "alert", ("compensating", at), payload));
+    }
+    events.extend(of.end());
+    events
+}
+
+/// What became of a step, if it has ended, and when.
+pub fn telemetry_of_step(plan: &Plan, state: &RunState, at: StepAt) -> Option<(Time, TelemetryEvent)> {
+    let of = Of::new(plan, state)?;
+    if at.0 != InstanceIx::ROOT {
+        return None;
+    }
+    let (step, ended) = (of.step(at), state.step(at));
+    let more = state.more(at)?;
+    let end = more.ended?;
+    let took = more.started.map_or(Millis(0), |started| end.since(started));
+    let mut payload = json!({"stepName": step.id.as_str(), "agent": agent(step), "durationMs": took.0});
+    let (name, class) = match ended.outcome? {
+        Outcome::Succeeded => ("workflow_step_completed", "trace"),
+        Outcome::Skipped(_) => return None,
+        _ => {
+            payload["error"] = more.error.as_ref().map_or(Value::Null, |error| error.message.clone().into());
+            payload["onFailure"] = ended.effect.map(on_failure).into();
+            ("workflow_step_failed", "alert")
+        }
+    };
+    let part = format!("step.{}.{}", at.1, ended.visit);
+    Some((end, of.event(name, class, (&part, end), payload)))
+}
+
+/// A run that has begun.
+struct Of<'a> {
+    plan: &'a Plan,
+    state: &'a RunState,
+    workflow: &'a Workflow,
+    run: &'a RunId,
+}
+
+impl<'a> Of<'a> {
+    fn new(plan: &'a Plan, state: &'a RunState) -> Option<Of<'a>> {
+        let (start, _) = (state.start.as_ref()?, state.instances.first()?);
+        Some(Of { plan, state, workflow: &plan.definition.root().workflow, run: &start.run })
+    }
+
+    fn step(&self, at: StepAt) -> &'a Step {
+        self.plan.definition.scope(self.state.instance(at.0).scope).step(at.1)
+    }
+
+    fn event(
+        &self,
+        name: &str,
+        class: &'static str,
+        (part, at): (&str, Time),
+        payload: Value,
+    ) -> TelemetryEvent {
+        let domains = self.workflow.labels.get("domainsInvolved");
+        let domain = domains.and_then(|all| all.get(0)?.as_str()).unwrap_or("workflow");
+        let mut own =
+            json!({"workflowName": self.workflow.name.as_deref().unwrap_or(self.workflow.id.as_str())});
+        if let (Value::Object(own), Value::Object(payload)) = (&mut own, payload) {
+            own.extend(payload);
+        }
+        TelemetryEvent {
+            id: format!("{}.telemetry.{part}", self.run),
+            event: format!("{domain}.{name}"),
+            class,
+            timestamp: utc(at),
+            correlation: correlation(self.run),
+            payload: own,
+        }
+    }
+
+    /// The first step whose failure counts against the run.
+    fn failed(&self) -> Option<StepAt> {
+        let steps = &self.state.instance(InstanceIx::ROOT).steps;
+        let counts = |step: &crate::engine::StepState| {
+            let bad = !matches!(step.outcome, None | Some(Outcome::Succeeded | Outcome::Skipped(_)));
+            bad && step.effect.is_none_or(|effect| effect.then != Then::GoOn)
+        };
+        let failed = (0..).zip(steps).filter(|(_, step)| counts(step));
+        failed.map(|(i, _)| StepAt(InstanceIx::ROOT, i)).min_by_key(|at| {
+            (self.state.more(*at).and_then(|more| more.ended).unwrap_or(Time(i64::MAX)), at.1)
+        })
+    }
+
+    fn end(&self) -> Option<TelemetryEvent> {
+        let end = self.state.end.as_ref()?;
+        let root = self.state.instance(InstanceIx::ROOT);
+        if end.status == RunStatus::Succeeded {
+            let completed = root.steps.iter().filter(|step| step.outcome == Some(Outcome::Succeeded)).count();
+            let spent = self.state.spent;
+            let usd = spent.micro_usd.map(|usd| usd as f64 / 1e6);
+            let payload = json!({
+                "totalDurationMs": end.at.since(root.started).0,
+                "stepsCompleted": completed,
+                "costAccumulated": {"tokens": spent.tokens, "cost": usd, "currency": "USD"},
+            });
+            return Some(self.event("workflow_completed", "audit", ("end", end.at), payload));
+        }
+        let failed = self.failed().map(|at| self.step(at).id.as_str());
+        let payload = json!({
+            "failedStep": failed,
+            "failurePolicy": self.policy(),
+            "error": end.error.as_ref().map(|error| error.message.as_str()),
+            "status": end.status.as_str(),
+        });
+        Some(self.event("workflow_failed", "alert", ("end", end.at), payload))
+    }
+
+    /// What the workflow does when a step fails that says nothing itself.
+    fn policy(&self) -> &'static str {
+        let scope = &self.plan.definition.root().workflow.scope;
+        match (scope.retry.is_some(), scope.undo.on_timeout) {
+            (true, _) => "retry",
+            (false, true) => "compensate",
+            (false, false) => "abort",
+        }
+    }
+}
+
+fn agent(step: &Step) -> Option<&str> {
+    match &step.kind {
+        Kind::Work(work) => match &work.worker {
+            Worker::Agent { name, .. } => name.as_deref(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn on_failure(effect: Effect) -> &'static str {
+    match effect.then {
+        Then::Undo => "compensate",
+        Then::Abort => "abort",
+        Then::GoOn => "skip",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_correlation_is_a_uuid_and_stays_the_same() {
+        let one = correlation(&RunId::new("r1").unwrap());
+        assert_eq!(one, correlation(&RunId::new("r1").unwrap()));
+        assert_ne!(one, correlation(&RunId::new("r2").unwrap()));
+        let parts: Vec<usize> = one.split('-').map(str::len).collect();
+        assert_eq!((parts, &one[14..15]), (vec![8, 4, 4, 4, 12], "4"));
+    }
+}

@@ -1,0 +1,89 @@
+//! What an agent is told beside its own instructions and its task: the skills that it may use, and the context pack.
+//!
+//! Owns the order of these and what is said in the log of what was left out. Never keeps a step from starting.
+
+use skein_core::{
+    engine::Role,
+    ir::{self, Step, Worker, Workflow},
+};
+
+use super::{Shared, job::Job};
+use crate::memory::{Asked, Memories, Memory, Module, pack};
+
+/// What a step asks to be told.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Wanted {
+    pub stage: String,
+    pub modules: Vec<String>,
+    pub memory: Option<ir::Memory>,
+    /// References to skills and other things that it may use.
+    pub tools: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub struct Briefing {
+    pub text: Option<String>,
+    /// What was left out, a line each.
+    pub notes: Vec<String>,
+}
+
+impl Wanted {
+    /// What the workflow says for all, and the step for itself. Only those who do the work are told.
+    pub fn of(workflow: &Workflow, step: &Step, worker: &Worker, role: Role) -> Wanted {
+        let Worker::Agent { tools, .. } = worker else { return Wanted::default() };
+        if role != Role::Main {
+            return Wanted::default();
+        }
+        let own = step.labels.get("context").and_then(|own| serde_json::from_value(own.clone()).ok());
+        let own: ir::Context = own.unwrap_or_default();
+        let mut modules = workflow.context.modules.clone();
+        modules.extend(own.modules);
+        let mut seen = std::collections::BTreeSet::new();
+        modules.retain(|module| seen.insert(module.clone()));
+        // What is done for each item of a stage is the stage's.
+        let stage = step.id.as_str();
+        Wanted {
+            stage: stage.strip_suffix(".item").unwrap_or(stage).to_owned(),
+            modules,
+            memory: own.memory.or_else(|| workflow.context.memory.clone()),
+            tools: tools.clone(),
+        }
+    }
+}
+
+/// Puts together what is told with a job.
+pub(super) fn of(shared: &Shared, job: &Job) -> Briefing {
+    let (wanted, around) = (&job.wanted, &job.about.surroundings);
+    let mut notes = Vec::new();
+    let mut parts: Vec<String> = Vec::new();
+    for tool in &wanted.tools {
+        match around.skills.get(tool) {
+            Some(skill) => parts.push(skill.told(tool)),
+            None => notes.push(format!("`{tool}` is not here, so the agent is not told how to use it")),
+        }
+    }
+    let modules: Vec<(&str, Option<&Module>)> =
+        wanted.modules.iter().map(|name| (name.as_str(), around.modules.get(name))).collect();
+    if !modules.is_empty() || wanted.memory.is_some() {
+        let memories = remembered(shared, &mut notes);
+        let asked = Asked { stage: &wanted.stage, modules: &modules, memory: wanted.memory.as_ref() };
+        let packed = pack(asked, &memories);
+        parts.extend(packed.text);
+        notes.extend(packed.notes);
+    }
+    Briefing { text: (!parts.is_empty()).then(|| parts.join("\n\n")), notes }
+}
+
+/// Everything that is remembered here. What cannot be read is not, and is named.
+fn remembered(shared: &Shared, notes: &mut Vec<String>) -> Vec<Memory> {
+    match Memories::open(shared.state.path()).and_then(|memories| memories.all()) {
+        Ok((all, unread)) => {
+            notes.extend(unread.iter().map(ToString::to_string));
+            all
+        }
+        Err(error) => {
+            notes.push(format!("what is remembered cannot be read: {error}"));
+            Vec::new()
+        }
+    }
+}

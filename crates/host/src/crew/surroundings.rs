@@ -1,0 +1,65 @@
+//! What surrounds the work of a run, as it was settled when it was begun: who hears of it, and what its agents are told
+//! besides their instructions.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+use skein_core::view::TelemetryEvent;
+
+use crate::{memory::Module, notify::Channel};
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Surroundings {
+    /// How people are told, by what hooks call it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub channels: BTreeMap<String, Channel>,
+    /// Context modules, by their references such as `ctx:rules`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub modules: BTreeMap<String, Module>,
+    /// Skills, by their references such as `skill:search`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub skills: BTreeMap<String, Skill>,
+    /// Who asks to be told of what happens in the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub telemetry: Vec<Asking>,
+}
+
+/// A channel that asks for some of the events of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asking {
+    pub name: String,
+    pub channel: Channel,
+    /// Names without their domain, classes, or `*`.
+    pub events: Vec<String>,
+}
+
+impl Asking {
+    pub(super) fn wants(&self, event: &TelemetryEvent) -> bool {
+        let short = event.event.rsplit('.').next().unwrap_or_default();
+        self.events.iter().any(|asked| asked == "*" || asked == event.class || asked == short)
+    }
+}
+
+impl Surroundings {
+    pub fn is_empty(&self) -> bool {
+        *self == Surroundings::default()
+    }
+}
+
+/// Something that an agent is told how to do, with files that it may read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Skill {
+    pub text: String,
+    pub folder: PathBuf,
+}
+
+impl Skill {
+    /// What the agent is told of it.
+    pub(super) fn told(&self, name: &str) -> String {
+        let short = name.split_once(':').map_or(name, |(_, name)| name);
+        format!("# Skill: {short}\n\nIts files are in {}.\n\n{}", self.folder.display(), self.text.trim())
+    }
+}

@@ -1,0 +1,105 @@
+//! A message to a server, signed so that it can tell who sent it and when.
+//!
+//! The headers are those of Standard Webhooks: `webhook-id`, `webhook-timestamp` and `webhook-signature`, which is `v1,`
+//! and the HMAC-SHA256 of `id.timestamp.body` in base64.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use ring::hmac;
+use serde_json::Value;
+use skein_core::{limits, time::Time};
+
+use crate::http::{self, Answer, Call, HttpError, Reach};
+
+/// How often a server that is not there, or too busy, is asked, and how long is waited before each time but the first.
+const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+/// How much of an answer is read, to say why it is no good.
+const ANSWER: u64 = 64 * 1024;
+
+/// Sends a message, or says why it was not taken.
+pub fn send(
+    url: &str,
+    private: bool,
+    key: Option<&str>,
+    (id, message): (&str, &Value),
+    now: impl Fn() -> Time,
+) -> Result<(), String> {
+    let body = message.to_string();
+    if body.len() > limits::WEBHOOK_BYTES {
+        return Err(format!("the message is longer than {} bytes", limits::WEBHOOK_BYTES));
+    }
+    let reach = Reach { hosts: None, private };
+    let until = Instant::now() + Duration::from_millis(limits::NOTIFY);
+    let mut waits = WAITS.into_iter();
+    loop {
+        let headers = headers(id, &body, key, now());
+        let time = until.saturating_duration_since(Instant::now());
+        let call = Call { url, headers: &headers, body: body.as_bytes(), time, most: ANSWER };
+        let (why, again) = match http::post(&reach, &call) {
+            Ok(Answer { status: 200..=299, .. }) => return Ok(()),
+            Ok(Answer { status, .. }) => {
+                (format!("it answered with status {status}"), status == 429 || status >= 500)
+            }
+            Err(error @ HttpError::Long(_)) => return Err(error.to_string()),
+            Err(error) => (error.to_string(), error.may_pass()),
+        };
+        match waits.next().filter(|wait| again && Instant::now() + *wait < until) {
+            Some(wait) => thread::sleep(wait),
+            None => return Err(why),
+        }
+    }
+}
+
+fn headers(id: &str, body: &str, key: Option<&str>, now: Time) -> Vec<(&'static str, String)> {
+    let seconds = now.0.div_euclid(1_000);
+    let mut headers = vec![
+        ("content-type", "application/json".to_owned()),
+        ("webhook-id", id.to_owned()),
+        ("webhook-timestamp", seconds.to_string()),
+    ];
+    if let Some(key) = key {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
+        let sum = hmac::sign(&key, format!("{id}.{seconds}.{body}").as_bytes());
+        headers.push(("webhook-signature", format!("v1,{}", base64(sum.as_ref()))));
+    }
+    headers
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let bits =
+            three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        for i in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * i)) as usize & 63];
+            text.push(if i <= three.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_as_others_write_it() {
+        let cases = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")];
+        for (text, wanted) in cases {
+            assert_eq!(base64(text.as_bytes()), wanted);
+        }
+    }
+
+    /// Computed with `openssl dgst -sha256 -hmac`.
+    #[test]
+    fn a_signature_is_that_of_id_time_and_body() {
+        let headers = headers("r.hook.0", "{}", Some("the key of the test"), Time(1_700_000_000_999));
+        assert_eq!(headers[2], ("webhook-timestamp", "1700000000".to_owned()));
+        assert_eq!(headers[3].1, "v1,+pO/WrT/KhY8Q4UWOrZLMZC1V2cRZO/5l4XnETVKjL4=");
+        assert_eq!(super::headers("i", "{}", None, Time(0)).len(), 3);
+    }
+}

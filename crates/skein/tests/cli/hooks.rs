@@ -1,0 +1,273 @@
+//! Who hears of a run: hooks on channels of every kind, servers that are busy, secrets, and engines that are killed meanwhile.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    process::Command,
+    sync::mpsc::{Receiver, channel},
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    kept::Project,
+    session::{Folder, run},
+};
+
+/// Longer than anything here may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A run that succeeds, or fails where it is told to, and tells on `say` of each moment.
+fn project(channel: &str, config: &str) -> Project {
+    let project = Project::new();
+    let own = format!(
+        "{config}\n[agents.worker]\nworker = \"CUSTOM\"\n\
+         command = [\"sh\", \"-c\", \"cat > told.txt; test ! -e fail || {{ echo no ink >&2; exit 1; }}\"]\n"
+    );
+    project.folder.write("skein.toml", own);
+    project.folder.write(
+        "w.yaml",
+        format!(
+            "workflow: {{id: ship, name: Ship it}}\nconfig:\n  parameters:\n    who: {{type: string, default: Ada}}\n\
+             stages:\n  - id: work\n    name: Work\n    roles: {{primary: \"agent:worker\"}}\n    \
+             error_policy: {{retry: {{max_attempts: 1}}}}\n\
+             hooks:\n  on_start:\n    notify: \"{channel}\"\n  on_complete:\n    \
+             notify: {{channel: \"{channel}\", message: \"for ${{{{ parameters.who }}}}\"}}\n  on_failure:\n    \
+             notify: \"{channel}\"\n"
+        ),
+    );
+    project
+}
+
+/// The messages of a file by run and hook: a hook may take its time while the run goes on.
+fn lines(text: &str) -> Vec<Value> {
+    let mut all: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+    all.sort_by_key(|message| message["id"].as_str().map(str::to_owned));
+    all
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// A request that a server was sent.
+struct Asked {
+    headers: Vec<(String, String)>,
+    body: String,
+}
+
+impl Asked {
+    fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).expect("it is JSON")
+    }
+}
+
+/// A server on loopback that answers with these, then well.
+fn server(answers: &'static [&'static str]) -> (u16, Receiver<Asked>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is loopback");
+    let port = listener.local_addr().expect("it has a port").port();
+    let (to, from) = channel();
+    std::thread::spawn(move || {
+        let mut answers = answers.iter();
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.expect("it connects"));
+            let mut asked = Asked { headers: Vec::new(), body: String::new() };
+            let mut line = String::new();
+            while stream.read_line(&mut line).is_ok_and(|read| read > 2) {
+                if let Some((name, value)) = line.trim().split_once(": ") {
+                    asked.headers.push((name.to_lowercase(), value.to_owned()));
+                }
+                line.clear();
+            }
+            let mut body = vec![0; asked.header("content-length").parse().unwrap_or(0)];
+            stream.read_exact(&mut body).expect("the body comes");
+            asked.body = String::from_utf8(body).expect("it is text");
+            let answer = answers.next().unwrap_or(&"200 OK\r\n");
+            let answer = format!("HTTP/1.1 {answer}content-length: 0\r\nconnection: close\r\n\r\n");
+            stream.get_mut().write_all(answer.as_bytes()).expect("it is answered");
+            let _ = to.send(asked);
+        }
+    });
+    (port, from)
+}
+
+#[test]
+fn a_file_gets_a_line_for_each_moment() {
+    let project = project("log", "[channels.log]\nkind = \"file\"\npath = \"told.jsonl\"\n");
+    let done = project.json("run w.yaml", 0);
+    fs::write(project.path("fail"), "").unwrap();
+    let failed = project.json("run w.yaml", 4);
+    let told = lines(&project.read("told.jsonl"));
+    let (told, of_failed): (Vec<Value>, Vec<Value>) =
+        told.into_iter().partition(|message| message["run_id"] == done["run_id"]);
+    assert_eq!((told.len(), of_failed.len()), (2, 2), "{told:?}");
+    let run = done["run_id"].as_str().unwrap();
+    assert_eq!(told[0]["id"], format!("{run}.hook.0"));
+    assert_eq!((&told[0]["event"], &told[0]["status"]), (&"start".into(), &"running".into()));
+    assert_eq!(told[0]["title"], "Ship it has begun");
+    assert_eq!((&told[1]["event"], &told[1]["text"]), (&"complete".into(), &"for Ada".into()));
+    assert_eq!(told[1]["native_status"], "success");
+    assert_eq!(of_failed[1]["run_id"], failed["run_id"]);
+    assert_eq!((&of_failed[1]["event"], &of_failed[1]["status"]), (&"failure".into(), &"failed".into()));
+    assert!(of_failed[1]["error"].as_str().unwrap().contains("no ink"), "{}", of_failed[1]);
+    assert!(of_failed[1]["text"].as_str().unwrap().contains("no ink"), "{}", of_failed[1]);
+}
+
+#[test]
+fn a_command_reads_the_message() {
+    let config = "[channels.chat]\nkind = \"command\"\n\
+        command = [\"sh\", \"-c\", \"cat >> told.jsonl; echo $SKEIN_MESSAGE_ID >> ids.txt; echo $0 >> rooms.txt\", \"x\"]\n";
+    let project = project("chat:#ships", config);
+    let run = project.json("run w.yaml --param who=$(touch_evil)", 0)["run_id"].as_str().unwrap().to_owned();
+    let told = lines(&project.read("told.jsonl"));
+    assert_eq!((told[0]["target"].as_str(), told.len()), (Some("#ships"), 2));
+    assert_eq!(told[1]["text"], "for $(touch_evil)");
+    assert_eq!(sorted(&project.read("ids.txt")), [format!("{run}.hook.0"), format!("{run}.hook.1")]);
+}
+
+#[test]
+fn the_desktop_is_told_by_its_own_program() {
+    let project = project("desktop", "[channels.desktop]\nkind = \"desktop\"\n");
+    // Programs are never taken from the workspace.
+    let bin = Folder::new();
+    bin.write("notify-send", "#!/bin/sh\nprintf '%s\\n' \"$@\" >> shown.txt\n");
+    fs::set_permissions(bin.0.join("notify-send"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.0.display(), std::env::var("PATH").unwrap());
+    let done = run(project.command("run w.yaml").env("PATH", path));
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    let shown = project.read("shown.txt");
+    assert!(shown.contains("--app-name=Skein\n--\nShip it has begun\nRun "), "{shown}");
+    assert!(shown.contains("--app-name=Skein\n--\nShip it succeeded\nfor Ada\n"), "{shown}");
+}
+
+#[test]
+fn a_webhook_is_signed_and_sent_again_to_a_server_that_is_busy() {
+    let (port, asked) = server(&["503 Busy\r\n"]);
+    let config = format!(
+        "[secrets]\nKEY = {{ env = \"TEST_KEY\" }}\n[channels.hook]\nkind = \"webhook\"\n\
+         url = \"http://127.0.0.1:{port}/in\"\nkey = \"KEY\"\nprivate = true\n"
+    );
+    let project = project("hook", &config);
+    let key = "a key that nobody knows";
+    let done = run(project
+        .command("run w.yaml --format json")
+        .arg(format!("--param=who={key}"))
+        .env("TEST_KEY", key));
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    let asked: Vec<Asked> = (0..3).map(|_| asked.recv_timeout(PATIENCE).expect("it is asked")).collect();
+    // The two moments may be told side by side; the first that was told was refused.
+    let ids: Vec<&str> = asked.iter().map(|asked| asked.header("webhook-id")).collect();
+    assert_eq!(ids.iter().filter(|id| **id == ids[0]).count(), 2, "{ids:?}");
+    for one in &asked {
+        let signed = format!("{}.{}.{}", one.header("webhook-id"), one.header("webhook-timestamp"), one.body);
+        assert_eq!(one.header("webhook-signature"), format!("v1,{}", hmac(key, &signed)));
+        assert_eq!(one.header("content-type"), "application/json");
+        assert_eq!(one.json()["id"], one.header("webhook-id"));
+        // The secret was a parameter, too, and is in no message.
+        assert!(!one.body.contains(key), "{}", one.body);
+    }
+    let ended = asked.iter().find(|one| one.header("webhook-id").ends_with(".hook.1")).expect("it is told");
+    assert_eq!(ended.json()["text"], "for ***");
+}
+
+/// As another program computes it.
+fn hmac(key: &str, text: &str) -> String {
+    let script = "import base64, hashlib, hmac, sys\n\
+        print(base64.b64encode(hmac.new(sys.argv[1].encode(), sys.argv[2].encode(), hashlib.sha256).digest()).decode())";
+    let done = run(Command::new("python3").args(["-c", script, key, text]));
+    assert_eq!(done.code, 0, "python3 is needed: {}", done.err);
+    done.out.trim().to_owned()
+}
+
+#[test]
+fn slack_is_told_in_its_own_form_at_an_address_that_is_a_secret() {
+    let (port, asked) = server(&[]);
+    let config = "[secrets]\nADDRESS = { env = \"TEST_ADDRESS\" }\n[channels.slack]\nkind = \"slack\"\n\
+        url_secret = \"ADDRESS\"\nprivate = true\n";
+    let project = project("slack:#ships", config);
+    let address = format!("http://127.0.0.1:{port}/services/T0/B0/verysecret");
+    let done = run(project.command("run w.yaml").env("TEST_ADDRESS", &address));
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    let both: Vec<Value> =
+        (0..2).map(|_| asked.recv_timeout(PATIENCE).expect("it is asked").json()).collect();
+    let begun = both.iter().filter(|one| one["channel"] == "#ships").filter_map(|one| one["text"].as_str());
+    assert!(begun.into_iter().any(|text| text.starts_with("*Ship it has begun*\nRun ")), "{both:?}");
+}
+
+const MOVED: &str = "302 Found\r\nlocation: http://127.0.0.1:1/elsewhere\r\n";
+
+/// None of these changes how the run ends; each is told once, and no address or secret is in what is told.
+#[test]
+fn what_cannot_be_told_is_said_once() {
+    let (port, asked) = server(&[MOVED, MOVED]);
+    let private = format!("kind = \"webhook\"\nurl = \"https://127.0.0.1:{port}/verysecret\"\n");
+    let plain = "kind = \"slack\"\nurl = \"http://example.org/verysecret\"\n".to_owned();
+    let moved = format!("kind = \"webhook\"\nurl = \"http://127.0.0.1:{port}/verysecret\"\nprivate = true\n");
+    for (config, says) in [
+        (private, "private addresses, which are not granted"),
+        (plain, "its address is not encrypted"),
+        (moved, "it answered with status 302"),
+        ("kind = \"command\"\ncommand = [\"sh\", \"-c\", \"echo no line; exit 3\"]\n".into(), "no line"),
+        ("kind = \"file\"\npath = \".\"\n".into(), "cannot be written"),
+    ] {
+        let project = project("c", &format!("[channels.c]\n{config}"));
+        let done = project.skein("run w.yaml");
+        let shown = format!("{}{}", done.out, done.err);
+        assert_eq!(done.code, 0, "{shown}");
+        let warned: Vec<&str> = shown.lines().filter(|line| line.contains("hook 1")).collect();
+        assert_eq!(warned.len(), 1, "{says}: {shown}");
+        assert!(warned[0].contains(says), "{says}: {shown}");
+        assert!(!shown.contains("verysecret"), "{shown}");
+    }
+    let asked: Vec<Asked> = asked.try_iter().collect();
+    assert_eq!(asked.len(), 2, "a redirect is not followed, and what was refused is not sent again");
+}
+
+#[test]
+fn a_channel_that_is_not_whole_is_refused_before_anything_begins() {
+    for (config, says) in [
+        ("kind = \"webhook\"\n", "`[channels.c]` in skein.toml needs a `url`"),
+        ("kind = \"command\"\n", "needs a `command`"),
+        ("kind = \"file\"\n", "needs a `path`"),
+        ("path = \"x\"\n", "needs a `kind`"),
+        ("kind = \"webhook\"\nurl = \"https://example.org\"\nkey = \"K\"\n", "there is no secret `K`"),
+    ] {
+        let project = project("c", &format!("[channels.c]\n{config}"));
+        let shown = project.ends("run w.yaml", 5);
+        assert!(shown.contains(says), "{shown}");
+        assert!(!project.path("told.txt").exists());
+    }
+}
+
+/// The engine dies after a message was sent and before that was recorded: it is sent again, with the same id.
+#[test]
+fn after_a_crash_a_message_is_told_again_with_its_id() {
+    let config = "[channels.c]\nkind = \"command\"\n\
+        command = [\"sh\", \"-c\", \"echo $SKEIN_MESSAGE_ID >> ids.txt; echo sent > begun; cat go > /dev/null\"]\n";
+    let project = project("c", config);
+    let going = project.begin("run w.yaml --format jsonl");
+    let id = going.run();
+    project.begun();
+    going.signal(Signal::KILL);
+    assert_eq!(going.end().0, None);
+    let resumed = project.begin(&format!("resume {id} --format jsonl"));
+    for _ in 0..2 {
+        project.begun();
+        project.go();
+    }
+    assert_eq!(resumed.end().0, Some(0));
+    let mut ids: Vec<String> = project.read("ids.txt").lines().map(str::to_owned).collect();
+    ids.sort();
+    assert_eq!(ids, ["hook.0", "hook.0", "hook.1"].map(|end| format!("{id}.{end}")));
+}
