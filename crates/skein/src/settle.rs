@@ -10,11 +10,15 @@ use std::{
 
 use skein_core::{
     ir::{GateTimeout, Kind, Step, Work, Worker},
+    limits,
     plan::Plan,
 };
 use skein_host::{
     agent,
-    crew::{About, Agent, Program, Tool},
+    crew::{
+        About, Agent, Program, Tool,
+        relay::{self, Named},
+    },
     secret, worker,
     workspace::Grants,
 };
@@ -128,6 +132,10 @@ impl Settle<'_> {
         for worker in [Some(&work.worker), check, summary].into_iter().flatten() {
             self.worker(step, worker);
         }
+        let is_agent = |worker: &&Worker| matches!(worker, Worker::Agent { .. });
+        if [Some(&work.worker), check].into_iter().flatten().any(|worker| is_agent(&worker)) {
+            self.others(step);
+        }
         if let Err(error) = self.grants.check(work.isolation.workspace.as_deref()) {
             self.problems.push(format!("`{}`: {error}", step.id));
         }
@@ -136,21 +144,32 @@ impl Settle<'_> {
         }
     }
 
+    /// Those who take over from the step's own agent.
+    fn others(&mut self, step: &Step) {
+        let names = relay::named(step);
+        if names.len() > limits::AGENTS {
+            self.problems.push(format!("`{}`: `agents` names more than {} agents", step.id, limits::AGENTS));
+            return;
+        }
+        names.iter().for_each(|name| self.named(step, relay::known(name)));
+    }
+
+    fn named(&mut self, step: &Step, named: Named<'_>) {
+        let found = match (named.name, named.program) {
+            (None, Some(program)) => self.program(program, Agent::default()),
+            (name, program) => self.agent(name.unwrap_or_default(), program),
+        };
+        match found {
+            Ok(found) => drop(self.about.agents.insert(named.key(), found)),
+            Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
+        }
+    }
+
     fn worker(&mut self, step: &Step, worker: &Worker) {
         match worker {
             Worker::Script { .. } | Worker::Command { .. } => {}
             Worker::Agent { name, program, .. } => {
-                let found = match (name, program) {
-                    (None, Some(program)) => self.program(program, Agent::default()),
-                    (name, program) => self.agent(name.as_deref().unwrap_or_default(), program.as_deref()),
-                };
-                match found {
-                    Ok(found) => {
-                        let key = Agent::key(name.as_deref(), program.as_deref());
-                        self.about.agents.insert(key, found);
-                    }
-                    Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
-                }
+                self.named(step, Named { name: name.as_deref(), program: program.as_deref() });
             }
             Worker::Tool { tool, pinned } => self.tool(step, tool, pinned.as_deref()),
             Worker::Action { action, .. } => {

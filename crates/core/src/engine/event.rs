@@ -98,6 +98,9 @@ pub enum Event {
         end: AttemptEnd,
         #[serde(default, skip_serializing_if = "Cost::is_zero")]
         cost: Cost,
+        /// Who did it, where that was not who the step names.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// What the step does next, after an attempt or a hold.
     StepGoesOn {

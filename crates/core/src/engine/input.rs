@@ -120,6 +120,16 @@ pub struct Report {
     pub end: AttemptEnd,
     #[serde(default, skip_serializing_if = "Cost::is_zero")]
     pub cost: Cost,
+    /// Who did it, where that was not who the step names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+impl Report {
+    /// By whom the step names.
+    pub fn new(end: AttemptEnd, cost: Cost) -> Report {
+        Report { end, cost, by: None }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -155,6 +165,11 @@ pub enum AttemptEnd {
         reason: HoldReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Time>,
+        message: String,
+    },
+    /// Who did it cannot go on, and another takes over at once.
+    HandedOver {
+        to: String,
         message: String,
     },
 }

@@ -68,7 +68,7 @@ impl Timeline {
             | Event::UndoFailed { .. }
             | Event::UndoEnded { .. } => self.of_instance(event),
             Event::AttemptStarted { attempt, mode, .. } => Some(self.attempt_started(*attempt, *mode)),
-            Event::AttemptEnded { attempt, end, .. } => self.attempt_ended(*attempt, end),
+            Event::AttemptEnded { attempt, end, by, .. } => self.attempt_ended(*attempt, end, by.as_deref()),
             Event::StepHeld { .. }
             | Event::Opened { .. }
             | Event::Escalated { .. }
@@ -180,13 +180,13 @@ impl Timeline {
         (self.names.step(attempt.at), text, Level::Info)
     }
 
-    fn attempt_ended(&self, attempt: AttemptId, end: &AttemptEnd) -> Option<Line> {
+    fn attempt_ended(&self, attempt: AttemptId, end: &AttemptEnd, by: Option<&str>) -> Option<Line> {
         let what = match attempt.role {
             Role::Main | Role::Undo => format!("{} {}", words::role(attempt.role), attempt.attempt),
             Role::Check | Role::Summary => words::role(attempt.role).to_owned(),
         };
         let (text, level) = match end {
-            AttemptEnd::Succeeded { .. } => return None,
+            AttemptEnd::Succeeded { .. } => (format!("{what} was done by {}", by?), Level::Info),
             AttemptEnd::Checked { finding, reasons, .. } => {
                 (format!("check: {}{}", found(*finding), after(join(reasons).as_deref())), Level::Info)
             }
@@ -195,6 +195,9 @@ impl Timeline {
             AttemptEnd::Stopped => (format!("{what} stopped"), Level::Info),
             AttemptEnd::Interrupted => (format!("{what} was interrupted"), Level::Warning),
             AttemptEnd::Blocked { .. } => return None,
+            AttemptEnd::HandedOver { to, message } => {
+                (format!("{what} is handed over to {to}: {message}"), Level::Warning)
+            }
         };
         Some((self.names.step(attempt.at), text, level))
     }

@@ -59,6 +59,31 @@ impl May {
     }
 }
 
+/// What an agent's own flags keep it to, in words. None: it is no agent that has such flags.
+pub fn kept_to(word: &str, may: &May) -> Option<String> {
+    let sandboxed = match word {
+        "CODEX_CLI" => true,
+        "CLAUDE_CODE" | "OPENCODE" => false,
+        _ => return None,
+    };
+    let writes = match (may.edit, sandboxed) {
+        (false, true) if is_read_only(may) => "its sandbox writes nothing",
+        (_, true) => "its sandbox writes below its folder",
+        (true, false) => "it writes below its folder",
+        (false, false) => "it writes only what it gives",
+    };
+    let runs = match (&may.run, sandboxed) {
+        (Run::Nothing, false) => "runs nothing".to_owned(),
+        (Run::These(commands), false) => {
+            let commands: Vec<String> = commands.iter().map(|words| format!("`{}`", line(words))).collect();
+            format!("runs {}", commands.join(", "))
+        }
+        (Run::Anything, false) => "runs any command".to_owned(),
+        (_, true) => "runs any command in it".to_owned(),
+    };
+    Some(format!("{writes} and {runs}"))
+}
+
 /// `--tools` and `--allowedTools`. A tool that is not among the first does not exist for it; of those that do, nothing
 /// is done that no rule allows.
 pub fn claude(may: &May) -> (String, String) {

@@ -27,7 +27,7 @@ use serde_json::Value;
 use skein_core::time::Millis;
 
 pub use self::{
-    class::Failure,
+    class::{Failure, is_outage},
     ear::{Ear, Halt, Listening},
     event::{Done, Heard, Reader, Spent, Used},
     flags::May,

@@ -22,7 +22,7 @@ use super::{
     hire::{self, Hired},
     job::Job,
     prompt::{self, Around},
-    tool, verdict,
+    relay, tool, verdict,
 };
 use crate::{
     agent::Done,
@@ -62,7 +62,22 @@ pub(super) struct Laid {
 }
 
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
-pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), AttemptEnd> {
+pub(super) fn lay_out(shared: &Arc<Shared>, mut job: Job) -> Result<(Task, Laid), Report> {
+    let found = find(shared, &mut job);
+    let by = job.relay.by();
+    let laid = found.and_then(|(run, files)| lay(shared, job, run, files));
+    laid.map_err(|end| Report { by, ..Report::new(end, Cost::default()) })
+}
+
+/// The folders of an attempt, and whose turn it is.
+fn find(shared: &Shared, job: &mut Job) -> Result<(RunDir, AttemptDir), AttemptEnd> {
+    let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
+    let files = run.attempt(job.attempt).map_err(wrong)?;
+    relay::choose(job, &run, files.root())?;
+    Ok((run, files))
+}
+
+fn lay(shared: &Arc<Shared>, job: Job, run: RunDir, files: AttemptDir) -> Result<(Task, Laid), AttemptEnd> {
     if let Some(tool) = job.tool() {
         tool::check_inputs(tool, &job.given.inputs)?;
     }
@@ -70,8 +85,6 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
     let grants = grants.map_err(never)?;
     let folder = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
-    let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
-    let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
     files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
     let context = tell_context(shared, &run, &grants, &job)?;
@@ -179,14 +192,16 @@ fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
 
 impl Laid {
     /// What became of the attempt, now that its program has ended, and what it spent.
-    pub fn take_up(&self, ended: &Ended) -> Report {
+    pub fn take_up(&self, shared: &Shared, ended: &Ended) -> Report {
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
         let end = match confine::unmake(&self.made, &self.folder) {
             Ok(()) => self.became(ended),
             Err(error) => wrong(error),
         };
-        Report { end, cost: self.hired.as_ref().map_or_else(Cost::default, Hired::cost) }
+        let end = relay::end(&self.job, self.files.root(), &shared.redactor, &shared.state, end);
+        let cost = self.hired.as_ref().map_or_else(Cost::default, Hired::cost);
+        Report { end, cost, by: self.job.relay.by() }
     }
 
     fn became(&self, ended: &Ended) -> AttemptEnd {

@@ -27,6 +27,7 @@ use super::{
     confine,
     job::Job,
     prompt::{self, Around},
+    relay,
 };
 use crate::{
     agent::{
@@ -82,9 +83,10 @@ pub fn hire(
     let program = job.about.programs.get(word).unwrap_or(&usual);
     let given = given(adapter, program);
     let account = Account::of(word, &given);
-    if let Some(until) = account.limited(&shared.state, Clock::new().now()).filter(|_| job.waits) {
-        let message = "its account has reached its limit".to_owned();
-        return Err(AttemptEnd::Blocked { reason: HoldReason::Quota, until: Some(until), message });
+    if let Some(until) = account.limited(&shared.state, Clock::new().now())
+        && let Some(end) = limited(job, &shared.state, around.files.root(), until)
+    {
+        return Err(end);
     }
     let login = adapter.login();
     let home = home(job, run, adapter, program, &login)?;
@@ -99,6 +101,29 @@ pub fn hire(
     let ear = hiring.listening(shared, before, fresh)?;
     listen(shared, task, &ear);
     Ok(Some(Hired { adapter, ear, home, login, account, state: shared.state.clone() }))
+}
+
+/// What becomes of an attempt whose account is known to be used up: another takes over, or it waits. None: it is tried.
+fn limited(job: &Job, state: &Root, files: &Root, until: Time) -> Option<AttemptEnd> {
+    let message = "its account has reached its limit".to_owned();
+    if (job.relay.has_next() || job.waits)
+        && let Some(end) = relay::give_up(job, files, &message, false)
+    {
+        return Some(end);
+    }
+    let until = soonest(job, state, Some(until));
+    job.waits.then_some(AttemptEnd::Blocked { reason: HoldReason::Quota, until, message })
+}
+
+/// When the first of those who may do it can be asked again, as far as that is known.
+pub fn soonest(job: &Job, state: &Root, until: Option<Time>) -> Option<Time> {
+    let now = Clock::new().now();
+    let limits = relay::all(job).filter_map(|agent| {
+        let (adapter, usual) = (agent::of(agent.worker.as_deref()?)?, Program::default());
+        let program = job.about.programs.get(adapter.word()).unwrap_or(&usual);
+        Account::of(adapter.word(), &given(adapter, program)).limited(state, now)
+    });
+    limits.chain(until).min()
 }
 
 /// A home of its own, or the person's.
@@ -197,7 +222,9 @@ impl Hiring<'_> {
 
     fn model(&self) -> Option<&str> {
         let Worker::Agent { model, .. } = &self.job.worker else { return None };
-        model.as_deref().or(self.agent.model.as_deref())
+        // The step's own model is its own agent's.
+        let own = model.as_deref().filter(|_| self.job.relay.instead().is_none());
+        own.or(self.agent.model.as_deref())
     }
 }
 
@@ -284,7 +311,9 @@ impl Before {
         };
         let mut carried = if interrupted { note.cost } else { Cost::default() };
         let mut total = note.total;
-        let session = note.session.filter(|_| note.worker == adapter.word());
+        // A session is one agent's own; whoever takes over begins anew.
+        let same = note.worker == adapter.word() && job.relay.before().is_none();
+        let session = note.session.filter(|_| same);
         if interrupted && let Some(now) = session.as_ref().and_then(|session| adapter.total(home, session)) {
             // It may have spent more than it lived to tell.
             carried.add(Cost { tokens: now.since(total).tokens(), micro_usd: None });
@@ -377,8 +406,10 @@ impl Hired {
 
     /// Everyone with the same account is told until when it is limited.
     fn limited(&self, until: Option<Time>, job: &Job) -> Option<Time> {
-        let until =
-            until.or_else(|| job.waits.then(|| Clock::new().now().after(Millis(limits::ACCOUNT_WAIT))))?;
+        let until = until.or_else(|| {
+            (job.waits || job.relay.is_shared())
+                .then(|| Clock::new().now().after(Millis(limits::ACCOUNT_WAIT)))
+        })?;
         // Who is not told finds out for itself.
         let _ = self.account.limit(&self.state, until);
         Some(until)

@@ -18,6 +18,7 @@ use super::{
     about::{About, Agent, Tool},
     guard::Guard,
     overlay,
+    relay::Relay,
 };
 use crate::{
     agent::Left,
@@ -65,6 +66,8 @@ pub struct Job {
     pub snapshot: Option<Box<Snapshot>>,
     /// The variables that the workflow declares.
     pub env: Arc<Value>,
+    /// Which of several agents does it.
+    pub relay: Relay,
     pub about: About,
 }
 
@@ -126,6 +129,7 @@ impl Job {
                 .and_then(|convergence| Guard::of(plan, convergence)),
             decision_file: work.check.as_ref().and_then(|check| check.decision_file.clone()),
             env: state.home(attempt.at.0).env.clone(),
+            relay: Relay::of(step, worker, attempt.role),
             about: About::read(about)?,
         })
     }
@@ -135,6 +139,7 @@ impl Job {
     /// The agent that does it, where an agent does.
     pub fn agent(&self) -> Option<&Agent> {
         match &self.worker {
+            Worker::Agent { .. } if self.relay.instead().is_some() => self.relay.instead(),
             Worker::Agent { name, program, .. } => {
                 self.about.agents.get(&Agent::key(name.as_deref(), program.as_deref()))
             }

@@ -17,6 +17,7 @@ mod job;
 mod overlay;
 mod prompt;
 mod publish;
+pub mod relay;
 mod tool;
 mod verdict;
 
@@ -187,8 +188,8 @@ impl Shared {
         }
         let (shared, ended_key) = (Arc::clone(&self), key.clone());
         let handle = worker::start(task, move |ended: Ended| {
-            let Report { end, cost } = laid.take_up(&ended);
-            shared.finish(&ended_key, end, cost, finish);
+            let report = laid.take_up(&shared, &ended);
+            shared.finish(&ended_key, report, finish);
         });
         self.started(&key, handle);
     }
@@ -215,12 +216,12 @@ impl Shared {
 
     /// An attempt that came to nothing before it could use anything.
     fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
-        self.finish(key, end, Cost::default(), finish);
+        self.finish(key, Report::new(end, Cost::default()), finish);
     }
 
-    fn finish(&self, key: &Doing, end: AttemptEnd, cost: Cost, finish: Finish) {
+    fn finish(&self, key: &Doing, report: Report, finish: Finish) {
         self.gone(key);
-        finish.tell(Report { end: self.without_secrets(end), cost });
+        finish.tell(Report { end: self.without_secrets(report.end), ..report });
     }
 
     /// Asks for the end of something that has begun.
@@ -242,6 +243,9 @@ impl Shared {
             }
             AttemptEnd::Failed { class, code, message, retry_at } => {
                 AttemptEnd::Failed { class, code, message: self.redactor.redact_str(&message), retry_at }
+            }
+            AttemptEnd::HandedOver { to, message } => {
+                AttemptEnd::HandedOver { to, message: self.redactor.redact_str(&message) }
             }
             other => other,
         }
@@ -283,7 +287,7 @@ impl Hands for Crew {
         let shared = Arc::clone(&self.shared);
         let body = move || match attempt::lay_out(&shared, job) {
             Ok((task, laid)) => shared.work(task, laid, key, finish),
-            Err(end) => shared.end(&key, end, finish),
+            Err(report) => shared.finish(&key, report, finish),
         };
         // Without a thread the attempt is dropped, and so told to be lost.
         let _ = std::thread::Builder::new().name("attempt".into()).spawn(body);

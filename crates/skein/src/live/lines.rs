@@ -58,6 +58,10 @@ impl Teller<'_> {
             Event::AttemptEnded { attempt, end: AttemptEnd::Checked { finding, reasons, .. }, .. } => {
                 self.checked(*attempt, *finding, reasons)
             }
+            Event::AttemptEnded { end: AttemptEnd::HandedOver { .. }, .. } => told(Tone::Care, "handed on"),
+            Event::AttemptEnded { end: AttemptEnd::Succeeded { .. }, by: Some(_), .. } => {
+                told(Tone::Plain, "by")
+            }
             Event::RetryScheduled { at, due, error } => {
                 let error = ErrorView {
                     class: error.class,

@@ -8,6 +8,7 @@ mod estimate;
 mod facts;
 mod step;
 mod text;
+mod turns;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,6 +10,7 @@ use skein_core::{
 use super::{
     Inner, Viewer,
     ending::Ending,
+    turns::{TurnView, turns},
     words::{approvers, by, expression, may, model, prose, secret, target, tools},
 };
 use crate::config::Config;
@@ -80,6 +81,9 @@ pub struct WorkView {
     pub check: Option<CheckView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary_by: Option<String>,
+    /// All who may do it, in their order, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<TurnView>,
 }
 
 /// An input, with its value if that is known before the run, or what it is worked out from.
@@ -160,7 +164,7 @@ impl StepView {
             after: step.after.iter().map(ToString::to_string).collect(),
             when: step.when.as_ref().map(expression),
             work: match &step.kind {
-                Kind::Work(work) => Some(WorkView::of(work, config)),
+                Kind::Work(work) => Some(WorkView::of(step, work, config)),
                 _ => None,
             },
             gate: gate(step),
@@ -185,7 +189,7 @@ impl StepView {
 }
 
 impl WorkView {
-    fn of(work: &Work, config: &Config) -> WorkView {
+    fn of(step: &Step, work: &Work, config: &Config) -> WorkView {
         let Isolation { workspace, worktree, no_network, secrets, protect } = &work.isolation;
         let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
         WorkView {
@@ -205,6 +209,7 @@ impl WorkView {
                 .as_ref()
                 .map(|check| CheckView { by: by(&check.worker, config), iterations: check.max_iterations }),
             summary_by: work.summary.as_ref().map(|summary| by(&summary.worker, config)),
+            agents: turns(step, &work.worker, config),
         }
     }
 }

@@ -27,7 +27,7 @@ impl Decision<'_> {
         if matches!(report.end, AttemptEnd::Checked { .. }) && attempt.role != Role::Check {
             return Err(Refusal::WrongReport);
         }
-        self.ended(attempt, report.end.clone(), report.cost);
+        self.ended(attempt, report.clone());
         Ok(())
     }
 
@@ -47,19 +47,15 @@ impl Decision<'_> {
     }
 
     /// Records the end of an attempt and goes on from there.
-    pub(in crate::engine) fn ended(
-        &mut self,
-        attempt: AttemptId,
-        end: AttemptEnd,
-        cost: crate::engine::Cost,
-    ) {
+    pub(in crate::engine) fn ended(&mut self, attempt: AttemptId, report: Report) {
         let at = attempt.at;
         let phase = self.state.step(at).phase;
+        let Report { end, cost, by } = report;
         let end = match attempt.role {
             Role::Main => self.fitting(at, end),
             Role::Check | Role::Summary | Role::Undo => bounded(end),
         };
-        self.emit(Event::AttemptEnded { attempt, end: end.clone(), cost });
+        self.emit(Event::AttemptEnded { attempt, end: end.clone(), cost, by });
         match (phase, attempt.role) {
             (_, Role::Undo) => self.undo_ended(attempt, end),
             (Phase::Stopping, _) => self.stopped(attempt, &end),
@@ -106,8 +102,15 @@ impl Decision<'_> {
             AttemptEnd::Succeeded { .. } => self.complete_work(at),
             AttemptEnd::Interrupted => self.interrupted(attempt),
             AttemptEnd::Blocked { reason, until, message } => self.hold_again(at, reason, until, message),
+            AttemptEnd::HandedOver { .. } => self.handed_over(at),
             other => self.failed(at, other),
         }
+    }
+
+    /// Another does the same at once. No try is used up: who ran out of an account has not failed at the work.
+    pub(in crate::engine) fn handed_over(&mut self, at: crate::engine::StepAt) {
+        let next = self.state.more(at).expect("an attempt ended").next;
+        self.emit(Event::StepGoesOn { at, next: Onward { mode: Mode::Again, ..next } });
     }
 
     /// The work is done and found complete; only a summary can be missing.

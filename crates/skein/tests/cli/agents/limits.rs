@@ -23,7 +23,7 @@ for_each_agent!(
     steps_are_counted
 );
 
-fn limited() -> Turn {
+pub fn limited() -> Turn {
     let error = json!({"type": "error", "error": {"type": "rate_limit_error", "code": "rate_limit_exceeded",
         "message": "Rate limit reached. Please try again in 2h."}});
     Turn::Fail(429, vec![("retry-after", "7200".into())], error)

@@ -8,6 +8,7 @@ mod apart;
 mod checks;
 mod ends;
 mod limits;
+mod relay;
 mod resumed;
 mod walls;
 mod works;
