@@ -15,6 +15,7 @@ pub mod machine;
 pub mod redact;
 pub mod secret;
 pub mod store;
+pub mod tape;
 pub mod wall;
 pub mod worker;
 pub mod workspace;

@@ -28,6 +28,7 @@ mod result;
 mod say;
 mod settle;
 mod state;
+mod taped;
 mod tools;
 mod watch;
 

@@ -37,6 +37,8 @@ pub struct Wishes<'a> {
     pub allowed: &'a [PathBuf],
     pub state: &'a Path,
     pub user: String,
+    /// What it is replayed from. What is only needed to start programs is not needed then.
+    pub replay: Option<PathBuf>,
 }
 
 /// Everything about a run, or all that stands in its way.
@@ -61,6 +63,8 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         pass_env: config.pass_env.clone(),
         writes: writes(project, config),
         allow_unenforced: config.allow_unenforced,
+        record: None,
+        replay: wishes.replay,
     };
     let mut problems = Vec::new();
     let drivers = Drivers::of(project);
@@ -226,9 +230,12 @@ impl Settle<'_> {
             false => named.to_owned(),
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
-        worker::find(OsStr::new(&name), &path, &[]).map_err(|error| {
-            format!("{word} cannot be started: {error}; install it, or say where it is by `[workers.{word}]` in skein.toml")
-        })?;
+        let there = worker::find(OsStr::new(&name), &path, &[]);
+        if self.about.replay.is_none() {
+            there.map_err(|error| {
+                format!("{word} cannot be started: {error}; install it, or say where it is by `[workers.{word}]` in skein.toml")
+            })?;
+        }
         let program = Program {
             program: own.program.map(|_| name),
             arguments: own.arguments,
@@ -243,11 +250,15 @@ impl Settle<'_> {
         let inputs: Vec<&str> = step.inputs.iter().map(|binding| binding.name.as_str()).collect();
         match self.drivers.bind(self.project, Wanted { tool, pinned, inputs: &inputs }) {
             Ok(found) => drop(self.about.tools.insert(Tool::key(tool, pinned), found)),
+            Err(_) if self.about.replay.is_some() => {}
             Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
         }
     }
 
     fn secret(&mut self, step: &Step, name: &str) {
+        if self.about.replay.is_some() {
+            return;
+        }
         match self.config.secrets.get(name) {
             Some(from) => {
                 let from = match from {

@@ -22,7 +22,7 @@ use super::{
     hire::{self, Hired},
     job::Job,
     prompt::{self, Around},
-    relay, tool, verdict,
+    record, relay, tool, verdict,
 };
 use crate::{
     agent::Done,
@@ -39,7 +39,7 @@ const SAID: u64 = 256 * 1024;
 
 /// Everything of an attempt that is needed when its program has ended.
 pub(super) struct Laid {
-    job: Job,
+    job: Arc<Job>,
     run: RunDir,
     files: AttemptDir,
     folder: Root,
@@ -64,9 +64,26 @@ pub(super) struct Laid {
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
 pub(super) fn lay_out(shared: &Arc<Shared>, mut job: Job) -> Result<(Task, Laid), Report> {
     let found = find(shared, &mut job);
-    let by = job.relay.by();
-    let laid = found.and_then(|(run, files)| lay(shared, job, run, files));
-    laid.map_err(|end| Report { by, ..Report::new(end, Cost::default()) })
+    let (by, job) = (job.relay.by(), Arc::new(job));
+    let report = |end| Report { by, ..Report::new(end, Cost::default()) };
+    let (run, files) = match found {
+        Ok(found) => found,
+        Err(end) => return Err(report(end)),
+    };
+    lay(shared, &job, run.clone(), files.clone()).map_err(|end| {
+        let (report, mark) = (report(end), mark(shared, &job));
+        record::end(
+            shared,
+            &job,
+            &record::Around { run: &run, files: &files, folder: None, mark: &mark },
+            &report,
+        );
+        report
+    })
+}
+
+fn mark(shared: &Shared, job: &Job) -> Mark {
+    Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) }
 }
 
 /// The folders of an attempt, and whose turn it is.
@@ -77,26 +94,32 @@ fn find(shared: &Shared, job: &mut Job) -> Result<(RunDir, AttemptDir), AttemptE
     Ok((run, files))
 }
 
-fn lay(shared: &Arc<Shared>, job: Job, run: RunDir, files: AttemptDir) -> Result<(Task, Laid), AttemptEnd> {
+fn lay(
+    shared: &Arc<Shared>,
+    job: &Arc<Job>,
+    run: RunDir,
+    files: AttemptDir,
+) -> Result<(Task, Laid), AttemptEnd> {
     if let Some(tool) = job.tool() {
         tool::check_inputs(tool, &job.given.inputs)?;
     }
-    let about = &job.about;
-    let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
-    let grants = grants.map_err(never)?;
+    let grants = record::grants(shared, job).map_err(never)?;
     let folder = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
+    let mark = mark(shared, job);
+    let around = record::Around { run: &run, files: &files, folder: Some(&folder), mark: &mark };
+    record::begin(shared, job, &around).map_err(|why| never(format!("it cannot be recorded: {why}")))?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
     files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
-    let context = tell_context(shared, &run, &grants, &job)?;
-    take_in(&run, &folder, &job)?;
+    let context = tell_context(shared, &run, &grants, job)?;
+    take_in(&run, &folder, job)?;
     // Only the checker of this attempt is told it.
     let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
     if check.is_some() {
         // What an earlier check decided, or the worker wrote in its place, is not this one's.
-        remove_decision(&folder, &job)?;
+        remove_decision(&folder, job)?;
     }
     let place = context.as_ref().map(|context| context.root().path());
-    let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
+    let environment = environment::of(job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
     let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
     let plain = Around {
@@ -107,13 +130,12 @@ fn lay(shared: &Arc<Shared>, job: Job, run: RunDir, files: AttemptDir) -> Result
         goes_on: false,
         answers: false,
     };
-    let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
-    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
+    let command = Command::of(job, |agent| prompt::of(job, agent, plain)).map_err(never)?;
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
     task.arguments = command.arguments;
     task.environment = environment;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };
-    let (behind, made) = confine::behind(shared, &job, &places).map_err(wrong)?;
+    let (behind, made) = confine::behind(shared, job, &places).map_err(wrong)?;
     if behind.is_some() {
         let scratch = files.scratch().map_err(wrong)?;
         task.environment.push(("TMPDIR".into(), scratch.path().into()));
@@ -125,14 +147,13 @@ fn lay(shared: &Arc<Shared>, job: Job, run: RunDir, files: AttemptDir) -> Result
     task.limit = limits.into_iter().flatten().min();
     (task.idle, task.start) = (job.idle, job.start);
     task.filter = shared.filter();
-    task.tell = shared.tell(&job);
-    let hired = hire::hire(shared, &job, &run, plain, &mut task)?;
-    let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
-    let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
+    task.tell = shared.tell(job);
+    let hired = hire::hire(shared, job, &run, plain, &mut task)?;
+    let without = without(shared, context.as_ref())?;
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
     let laid = Laid {
-        job,
+        job: Arc::clone(job),
         run,
         files,
         folder,
@@ -150,8 +171,30 @@ fn lay(shared: &Arc<Shared>, job: Job, run: RunDir, files: AttemptDir) -> Result
     Ok((task, laid))
 }
 
+/// The folders that are no part of what an attempt gives.
+fn without(shared: &Shared, context: Option<&Context>) -> Result<Vec<Identity>, AttemptEnd> {
+    let own = context.map(Context::root).into_iter().chain([&shared.state]);
+    own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)
+}
+
+/// Keeps what an attempt gives. Why it cannot be had, where it cannot.
+pub(super) fn keep(
+    shared: &Shared,
+    run: &RunDir,
+    job: &Job,
+    from: &Root,
+    context: Option<&Context>,
+) -> Result<(), AttemptEnd> {
+    keep_from(run, job, from, &without(shared, context)?)
+}
+
+fn keep_from(run: &RunDir, job: &Job, from: &Root, without: &[Identity]) -> Result<(), AttemptEnd> {
+    let limits = ArtifactLimits::after(run.kept_bytes().map_err(never)?);
+    run.keep(job.attempt, from, &job.gives, without, limits).map(drop).map_err(unkept)
+}
+
 /// Puts the artifacts of others into the workspace.
-fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
+pub(super) fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
     let Some(snapshot) = &job.snapshot else { return Ok(()) };
     let story = snapshot.story(run);
     for take in &job.takes {
@@ -164,7 +207,7 @@ fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
 }
 
 /// Brings the context folder up to date with what has been done so far.
-fn tell_context(
+pub(super) fn tell_context(
     shared: &Shared,
     run: &RunDir,
     grants: &Grants,
@@ -201,7 +244,10 @@ impl Laid {
         };
         let end = relay::end(&self.job, self.files.root(), &shared.redactor, &shared.state, end);
         let cost = self.hired.as_ref().map_or_else(Cost::default, Hired::cost);
-        Report { end, cost, by: self.job.relay.by() }
+        let report = Report { end, cost, by: self.job.relay.by() };
+        let (run, files, folder, mark) = (&self.run, &self.files, Some(&self.folder), &self.mark);
+        record::end(shared, &self.job, &record::Around { run, files, folder, mark }, &report);
+        report
     }
 
     fn became(&self, ended: &Ended) -> AttemptEnd {
@@ -240,16 +286,10 @@ impl Laid {
         if !matches!(end, AttemptEnd::Succeeded { .. }) || self.job.gives.is_empty() {
             return end;
         }
-        match self.keep() {
+        match keep_from(&self.run, &self.job, &self.own_files, &self.without) {
             Ok(()) => end,
             Err(end) => end,
         }
-    }
-
-    fn keep(&self) -> Result<(), AttemptEnd> {
-        let limits = ArtifactLimits::after(self.run.kept_bytes().map_err(never)?);
-        let kept = self.run.keep(self.job.attempt, &self.own_files, &self.job.gives, &self.without, limits);
-        kept.map(drop).map_err(unkept)
     }
 
     /// What the worker gave, if it ended well.

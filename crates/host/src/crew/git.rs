@@ -63,6 +63,14 @@ impl Git<'_> {
         Ok(files.into_iter().collect())
     }
 
+    /// The files that are worth keeping: those that git knows, and new ones that it is not told to ignore. None: it cannot
+    /// be asked here.
+    pub fn known(&self) -> Option<BTreeSet<String>> {
+        let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
+        let (status, said) = self.ask("git-known", &arguments, &[]).ok()?;
+        (status == 0).then(|| names(&said.out).into_iter().collect())
+    }
+
     /// What is compared with: what the source says, what a file of the workspace says, or the last commit.
     fn base(&self, convergence: &Convergence) -> Result<String, String> {
         let written = convergence.diff_base_ref.as_deref().map(str::trim).filter(|text| !text.is_empty());

@@ -17,7 +17,10 @@ mod job;
 mod overlay;
 mod prompt;
 mod publish;
+mod record;
 pub mod relay;
+pub mod replay;
+mod request;
 mod tool;
 mod verdict;
 
@@ -83,7 +86,9 @@ struct Shared {
     /// Held by who writes a context folder.
     telling: Mutex<()>,
     contexts: Arc<Contexts>,
-    /// Told when something of `live` is gone.
+    /// Held by who looks at a workspace to record what was changed in it.
+    taping: Mutex<()>,
+    /// Told when something of `live` is gone or called off.
     left: Condvar,
 }
 
@@ -124,6 +129,7 @@ impl Crew {
             live: Mutex::default(),
             telling: Mutex::default(),
             contexts: Arc::default(),
+            taping: Mutex::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared) })
@@ -229,6 +235,19 @@ impl Shared {
         if let Some(live) = self.live().get_mut(key) {
             live.stop();
         }
+        self.left.notify_all();
+    }
+
+    /// Waits until something that has no program is called off. Whether it was.
+    fn wait_for_stop(&self, key: &Doing, within: Duration) -> bool {
+        let goes_on =
+            |live: &mut BTreeMap<Doing, Live>| matches!(live.get(key), Some(Live::Ahead { stopped: false }));
+        let waited = self.left.wait_timeout_while(self.live(), within, goes_on);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    fn taping(&self) -> MutexGuard<'_, ()> {
+        self.taping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Secrets are taken out before anything is decided or kept.
@@ -285,6 +304,14 @@ impl Hands for Crew {
         };
         self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
+        if let Some(path) = job.about.replay.clone() {
+            let body = move || {
+                let report = replay::attempt(&shared, &job, &path, &key);
+                shared.finish(&key, report, finish);
+            };
+            let _ = std::thread::Builder::new().name("replay".into()).spawn(body);
+            return;
+        }
         let body = move || match attempt::lay_out(&shared, job) {
             Ok((task, laid)) => shared.work(task, laid, key, finish),
             Err(report) => shared.finish(&key, report, finish),
@@ -316,6 +343,7 @@ impl Hands for Crew {
 
     fn forget(&mut self, run: &RunId) {
         self.shared.each_of(run, Live::kill);
+        self.shared.left.notify_all();
         self.shared.contexts.release(run);
     }
 }

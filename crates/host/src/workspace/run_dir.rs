@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl
+//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json relay.json tape.json events.jsonl
 //!     back/               output error: what the worker may write
 //!     tmp/                where it leaves what it needs only while it works
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
@@ -14,6 +14,7 @@
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   context/              for a run whose workflow names no context folder
 //!   pending/              what is not complete
+//!   tape/                 how the files of its workspaces looked, for a run that is recorded
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ const FILES: &str = "files";
 const HOMES: &str = "homes";
 const HOOKS: &str = "hooks";
 const PENDING: &str = "pending";
+const TAPE: &str = "tape";
 
 /// The folder of a run.
 #[derive(Debug, Clone)]
@@ -91,6 +93,18 @@ impl RunDir {
     /// The folder of an attempt that has one.
     pub fn find_attempt(&self, attempt: AttemptId) -> Result<Option<AttemptDir>, PathError> {
         found(self.root.folder(below(ATTEMPTS, attempt))).map(|root| root.map(|root| AttemptDir { root }))
+    }
+
+    /// The folders of all attempts, in the order of their names.
+    pub fn attempts(&self) -> Result<Vec<AttemptDir>, PathError> {
+        let folder = self.root.folder(ATTEMPTS)?;
+        let names = folder.entries(usize::MAX)?;
+        names.iter().map(|entry| Ok(AttemptDir { root: folder.folder(&entry.name)? })).collect()
+    }
+
+    /// How the files of its workspaces looked.
+    pub fn tape(&self) -> Result<Root, PathError> {
+        self.root.make_folders(TAPE, true)
     }
 
     /// What an attempt gave. None: nothing was kept of it, or not completely.
