@@ -21,7 +21,7 @@ use skein_core::{
 use skein_host::{
     crew::About,
     hands::Running,
-    host::{Host, Told, Watcher},
+    host::{Host, Recall, Told, Watcher},
     store::Store,
     tape::{Answer, Decided, Tape, TapeError, asks, decided, markers},
     workspace::{Root, RunDir},
@@ -39,7 +39,7 @@ const REPLAY: &str = "replay";
 #[derive(Debug)]
 enum Do {
     /// What people decided in it so far is to be recorded.
-    Record { run: RunId, plan: Box<Plan>, tape: PathBuf },
+    Record(RunId),
     /// It asks something that may have been answered when it was recorded.
     Answer(Box<Asked>),
     /// Tell when all that was asked before is done.
@@ -95,9 +95,8 @@ fn wanted(running: Running<'_>, records: &[Record]) -> Vec<Do> {
     let answers =
         |event: &Event| matches!(event, Event::Decided { .. } | Event::SignalTaken { .. } | Event::Closed);
     let mut wanted = Vec::new();
-    if let Some(tape) = path("record").filter(|_| records.iter().any(|record| answers(&record.event))) {
-        let (run, plan) = (running.run.clone(), Box::new(running.plan.clone()));
-        wanted.push(Do::Record { run, plan, tape });
+    if path("record").is_some() && records.iter().any(|record| answers(&record.event)) {
+        wanted.push(Do::Record(running.run.clone()));
     }
     if let Some(tape) = path(REPLAY) {
         let asked = records.iter().filter_map(|record| asks(&record.event));
@@ -163,11 +162,7 @@ impl Inbox {
         let body = move || {
             for wanted in &self.0 {
                 match wanted {
-                    Do::Record { run, plan, tape } => {
-                        if let Err(error) = record(&*store, &run, &plan, &tape) {
-                            output.warn(&format!("what was decided is not recorded: {error}"));
-                        }
-                    }
+                    Do::Record(run) => keep(&*store, &run, output),
                     Do::Answer(asked) => {
                         let Some(host) = host.upgrade() else { return };
                         answer(&host, &asked, someone);
@@ -181,15 +176,25 @@ impl Inbox {
     }
 }
 
-fn record(store: &dyn Store, run: &RunId, plan: &Plan, tape: &Path) -> Result<(), String> {
-    let tape = Tape::open(tape).map_err(|error| error.to_string())?;
+/// Records what people decided in a run so far, if it is one that is recorded.
+pub fn keep(store: &dyn Store, run: &RunId, output: Output) {
+    if let Err(why) = record(store, run) {
+        output.warn(&format!("what was decided is not recorded: {why}"));
+    }
+}
+
+fn record(store: &dyn Store, run: &RunId) -> Result<(), String> {
+    let Some(row) = store.run(run).map_err(|error| error.to_string())? else { return Ok(()) };
+    let Some(tape) = About::read(&row.about)?.record else { return Ok(()) };
+    let tape = Tape::open(&tape).map_err(|error| error.to_string())?;
+    let plan = Recall::new(store).plan(&row).map_err(|error| error.to_string())?;
     let mut records = Vec::new();
     let read = store.read(run, 0, &mut |batch| {
         records.extend(batch.records);
         true
     });
     read.map_err(|error| error.to_string())?;
-    tape.write_decisions(decided(plan, records.iter())).map_err(|error| error.to_string())
+    tape.write_decisions(decided(&plan, records.iter())).map_err(|error| error.to_string())
 }
 
 /// Says what was said when it was recorded. What was not is for a person, and where there is none the run ends.

@@ -12,7 +12,9 @@ use skein_core::{
 
 use super::{Shared, git::Git, job::Job, request};
 use crate::{
-    tape::{Change, Entry, Key, Kind, Marker, Places, Scan, Signs, Taken, Tape, ordinal, timeless},
+    tape::{
+        Change, Entry, Key, Kind, Marker, Places, Scan, Signs, Taken, Tape, What, hashed, ordinal, timeless,
+    },
     worker::Mark,
     workspace::{AttemptDir, Grants, Root, RunDir},
 };
@@ -49,7 +51,8 @@ pub(super) fn key(job: &Job, run: &RunDir) -> Result<Key, String> {
 
 /// A request as it is recorded: without secrets and places.
 pub(super) fn asked(shared: &Shared, job: &Job, key: &Key) -> Value {
-    places(shared, job).hide_in(&shared.redactor.redact_value(&request::of(job, key)))
+    let request = places(shared, job).hide_in(&shared.redactor.redact_value(&request::of(job, key)));
+    hashed(request)
 }
 
 /// Where an attempt works.
@@ -83,11 +86,15 @@ fn write_signs(kept: &Root, name: &str, signs: &Signs) -> Result<(), String> {
     kept.replace(name, &serde_json::to_vec(signs).expect("it is JSON")).map_err(|error| error.to_string())
 }
 
+/// What is in a workspace and is none of what its steps change: Skein writes it.
+pub(super) fn not_its_own(shared: &Shared, job: &Job, tape: &Path) -> Vec<PathBuf> {
+    let context = job.context.as_ref().map(|context| job.about.workspace.join(context));
+    [shared.state.path().to_owned(), tape.to_owned()].into_iter().chain(context).collect()
+}
+
 fn scan<'a>(shared: &Shared, job: &Job, tape: &Path, around: &Around<'_>, folder: &'a Root) -> Scan<'a> {
     let git = Git { workspace: folder, kept: around.files.root(), mark: around.mark };
-    let mut without = vec![shared.state.path().to_owned(), tape.to_owned()];
-    // What Skein itself writes there is written again.
-    without.extend(job.context.as_ref().map(|context| job.about.workspace.join(context)));
+    let mut without = not_its_own(shared, job, tape);
     without.extend(job.takes.iter().map(|take| folder.path().join(take.name.as_str())));
     let also = job.gives.iter().map(|gives| gives.path.clone()).collect();
     Scan { folder, without, known: git.known(), also }
@@ -147,7 +154,8 @@ fn record(
     let clean = |kind: Kind, (change, bytes): (Change, Vec<u8>)| {
         (kind, change.path, places.hide_bytes(without_secrets(shared, &bytes)))
     };
-    let files = changes.into_iter().map(|file| clean(Kind::Files, file));
+    let there = changes.into_iter().filter(|(change, _)| change.what != What::Removed);
+    let files = there.map(|file| clean(Kind::Files, file));
     let files: Vec<_> = files.chain(apart.into_iter().map(|file| clean(Kind::Apart, file))).collect();
     tape.write(&key, &entry, &files).map_err(|error| told(&error))?;
     if let Some(signs) = signs {
@@ -163,7 +171,7 @@ fn changed(
     around: &Around<'_>,
     folder: &Root,
     kept: &Root,
-) -> Result<(Vec<(Change, Vec<u8>)>, Signs), String> {
+) -> Result<(Files, Signs), String> {
     let before = kept.read(signs_of(job), SIGNS).map_err(|error| error.to_string())?;
     let before: Signs = serde_json::from_slice(&before).map_err(|error| error.to_string())?;
     let scan = scan(shared, job, tape, around, folder);
@@ -172,7 +180,7 @@ fn changed(
 }
 
 /// What an agent that writes nothing in its workspace gave.
-fn apart(job: &Job, files: &AttemptDir) -> Result<Vec<(Change, Vec<u8>)>, String> {
+fn apart(job: &Job, files: &AttemptDir) -> Result<Files, String> {
     if !job.writes_apart() || job.gives.is_empty() {
         return Ok(Vec::new());
     }

@@ -104,10 +104,13 @@ fn again(
     let context = tell_context(shared, run, &grants, job).map_err(said)?;
     take_in(run, &folder, job).map_err(said)?;
     let back = files.back().map_err(|error| told(&error))?;
-    let places = record::places(shared, job);
+    let (places, without) = (record::places(shared, job), record::not_its_own(shared, job, path));
     let kinds = [(Kind::Files, &entry.result.files, &folder), (Kind::Apart, &entry.result.apart, &back)];
     for (kind, changes, to) in kinds {
         for change in changes {
+            if change.is_foreign(to, &without) {
+                return Err(format!("`{}` is none of what a step may change", change.path));
+            }
             let bytes = match change.what {
                 crate::tape::What::Removed => Vec::new(),
                 _ => tape.read_file(key, kind, &change.path).map_err(|error| told(&error))?,

@@ -41,11 +41,6 @@ pub fn of(job: &Job, key: &Key) -> Value {
     put("outputs", job.outputs.document().cloned().unwrap_or_default());
     put("check_said", json!(job.reasons));
     put("overlay", job.overlay.as_deref().map(lines).unwrap_or_default());
-    let request = Value::Object(request);
-    let text = serde_json::to_string(&crate::tape::sorted(&request)).expect("it is JSON");
-    let hash = blake3::hash(text.as_bytes()).to_hex();
-    let Value::Object(mut request) = request else { unreachable!("it was made as an object") };
-    request.insert("hash".to_owned(), Value::from(&hash.as_str()[..16]));
     Value::Object(request)
 }
 

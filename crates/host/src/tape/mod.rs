@@ -35,7 +35,7 @@ pub use self::{
     differs::differs,
     marker::{Marker, markers, ordinal},
     places::Places,
-    tree::{Change, Scan, Signs, What},
+    tree::{Change, Files, Scan, Signs, What},
 };
 use crate::workspace::{
     Root,
@@ -45,6 +45,8 @@ use crate::workspace::{
 const ABOUT: &str = "recording.json";
 const DECISIONS: &str = "decisions.json";
 const STEPS: &str = "steps";
+/// The name of its hash in a request.
+const HASH: &str = "hash";
 /// The layout that this version reads and writes.
 const FORMAT: u64 = 1;
 /// One request and its result are smaller.
@@ -274,6 +276,16 @@ pub fn timeless(end: AttemptEnd) -> AttemptEnd {
         }
         other => other,
     }
+}
+
+/// A request with a hash of all that is in it.
+pub fn hashed(mut request: Value) -> Value {
+    let text = serde_json::to_string(&sorted(&request)).expect("it is JSON");
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    if let Value::Object(fields) = &mut request {
+        fields.insert(HASH.to_owned(), Value::from(&hash.as_str()[..16]));
+    }
+    request
 }
 
 /// A value whose names are in order, however deep.

@@ -42,6 +42,9 @@ pub enum What {
     Removed,
 }
 
+/// Changes, and what each file holds.
+pub type Files = Vec<(Change, Vec<u8>)>;
+
 /// How files looked, by their paths: what changes when they do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -102,13 +105,11 @@ impl Scan<'_> {
     }
 
     fn is_left_out(&self, path: &Path) -> bool {
-        let own = path.strip_prefix(self.folder.path()).unwrap_or(path);
-        own.components().any(|part| part.as_os_str() == GIT)
-            || self.without.iter().any(|out| path.starts_with(out))
+        is_left_out(self.folder, path, &self.without)
     }
 
     /// What is different now, and what those files hold.
-    pub fn changes(&self, before: &Signs, now: &Signs) -> Result<Vec<(Change, Vec<u8>)>, String> {
+    pub fn changes(&self, before: &Signs, now: &Signs) -> Result<Files, String> {
         let mut changes = Vec::new();
         for path in before.0.keys().filter(|path| !now.0.contains_key(*path)) {
             // One that git has begun to ignore is still there.
@@ -122,11 +123,7 @@ impl Scan<'_> {
         Ok(changes)
     }
 
-    fn read<'p>(
-        &self,
-        paths: impl Iterator<Item = &'p str>,
-        changes: &mut Vec<(Change, Vec<u8>)>,
-    ) -> Result<(), String> {
+    fn read<'p>(&self, paths: impl Iterator<Item = &'p str>, changes: &mut Files) -> Result<(), String> {
         let mut all = 0;
         for path in paths {
             let about =
@@ -148,9 +145,14 @@ impl Scan<'_> {
     }
 
     /// All that is there of these names.
-    pub fn all(&self) -> Result<Vec<(Change, Vec<u8>)>, String> {
+    pub fn all(&self) -> Result<Files, String> {
         self.changes(&Signs::default(), &self.signs()?)
     }
+}
+
+fn is_left_out(folder: &Root, path: &Path, without: &[PathBuf]) -> bool {
+    let own = path.strip_prefix(folder.path()).unwrap_or(path);
+    own.components().any(|part| part.as_os_str() == GIT) || without.iter().any(|out| path.starts_with(out))
 }
 
 fn sign(about: &fs::Metadata) -> String {
@@ -167,6 +169,11 @@ fn sign(about: &fs::Metadata) -> String {
 }
 
 impl Change {
+    /// Whether it is to something that is never recorded: whoever wrote that down wants more than to replay.
+    pub fn is_foreign(&self, folder: &Root, without: &[PathBuf]) -> bool {
+        is_left_out(folder, &folder.path().join(&self.path), without)
+    }
+
     /// Does to a folder what was done to another.
     pub fn apply(&self, folder: &Root, bytes: &[u8]) -> Result<(), PathError> {
         if self.what == What::Removed {

@@ -23,6 +23,7 @@ mod pages;
 mod parameters;
 mod project;
 mod promises;
+mod replay;
 mod run;
 mod runs;
 mod session;
