@@ -15,7 +15,9 @@ use skein_core::{
 };
 
 use super::{
-    Shared, back,
+    Shared,
+    artifacts::{keep_from, take_in, unkept, without},
+    back,
     command::{Command, Speaks},
     confine, environment,
     git::Git,
@@ -29,7 +31,7 @@ use crate::{
     chance,
     worker::{Ended, How, Mark, Task, Work},
     workspace::{
-        ArtifactError, ArtifactLimits, AttemptDir, Context, Grants, Root, RunDir, find_step,
+        AttemptDir, Context, Grants, Root, RunDir,
         root::{Identity, PathError},
     },
 };
@@ -109,7 +111,7 @@ fn lay(
     let around = record::Around { run: &run, files: &files, folder: Some(&folder), mark: &mark };
     record::begin(shared, job, &around).map_err(|why| never(format!("it cannot be recorded: {why}")))?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
-    files.root().replace_unsynced(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
+    files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
     let context = tell_context(shared, &run, &grants, job)?;
     take_in(&run, &folder, job)?;
     // Only the checker of this attempt is told it.
@@ -132,6 +134,7 @@ fn lay(
     };
     let command = Command::of(job, |agent| prompt::of(job, agent, plain)).map_err(never)?;
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
+    task.notes = Some(run.notes());
     task.arguments = command.arguments;
     task.environment = environment;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };
@@ -171,41 +174,6 @@ fn lay(
     Ok((task, laid))
 }
 
-/// The folders that are no part of what an attempt gives.
-fn without(shared: &Shared, context: Option<&Context>) -> Result<Vec<Identity>, AttemptEnd> {
-    let own = context.map(Context::root).into_iter().chain([&shared.state]);
-    own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)
-}
-
-/// Keeps what an attempt gives. Why it cannot be had, where it cannot.
-pub(super) fn keep(
-    shared: &Shared,
-    run: &RunDir,
-    job: &Job,
-    from: &Root,
-    context: Option<&Context>,
-) -> Result<(), AttemptEnd> {
-    keep_from(run, job, from, &without(shared, context)?)
-}
-
-fn keep_from(run: &RunDir, job: &Job, from: &Root, without: &[Identity]) -> Result<(), AttemptEnd> {
-    let limits = ArtifactLimits::after(run.kept_bytes().map_err(never)?);
-    run.keep(job.attempt, from, &job.gives, without, limits).map(drop).map_err(unkept)
-}
-
-/// Puts the artifacts of others into the workspace.
-pub(super) fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
-    let Some(snapshot) = &job.snapshot else { return Ok(()) };
-    let story = snapshot.story(run);
-    for take in &job.takes {
-        let at = find_step(&snapshot.plan, &snapshot.state, job.attempt.at.0, &take.from);
-        let source = at.map(|at| story.source(at, &take.artifact)).transpose().map_err(never)?.flatten();
-        let from = source.as_ref().map(|source| (source.attempt, &source.artifact));
-        run.put(from, folder, &take.name).map_err(unkept)?;
-    }
-    Ok(())
-}
-
 /// Brings the context folder up to date with what has been done so far.
 pub(super) fn tell_context(
     shared: &Shared,
@@ -216,14 +184,6 @@ pub(super) fn tell_context(
     let (Some(snapshot), Some(directory)) = (&job.snapshot, &job.context) else { return Ok(None) };
     let workspace = grants.folder(None).map_err(never)?;
     shared.tell_context(&workspace, directory, &job.run, &snapshot.story(run)).map(Some).map_err(unkept)
-}
-
-/// Space may come back; nothing else that is wrong with files mends itself.
-fn unkept(error: ArtifactError) -> AttemptEnd {
-    match error.is_no_space() {
-        true => failed(ErrorClass::Transient, error.to_string()),
-        false => never(error),
-    }
 }
 
 fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
@@ -380,7 +340,7 @@ fn tail(mut file: File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn failed(class: ErrorClass, message: String) -> AttemptEnd {
+pub(super) fn failed(class: ErrorClass, message: String) -> AttemptEnd {
     AttemptEnd::Failed { class, code: None, message: back::cut(message), retry_at: None }
 }
 
@@ -390,7 +350,7 @@ pub(super) fn never(error: impl ToString) -> AttemptEnd {
 }
 
 /// Our own files are not as they should be.
-fn wrong(error: PathError) -> AttemptEnd {
+pub(super) fn wrong(error: PathError) -> AttemptEnd {
     failed(ErrorClass::Transient, error.to_string())
 }
 

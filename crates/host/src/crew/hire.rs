@@ -84,7 +84,7 @@ pub fn hire(
     let given = given(adapter, program);
     let account = Account::of(word, &given);
     if let Some(until) = account.limited(&shared.state, Clock::new().now())
-        && let Some(end) = limited(job, &shared.state, around.files.root(), until)
+        && let Some(end) = relay::limited(job, &shared.state, around.files.root(), until)
     {
         return Err(end);
     }
@@ -103,27 +103,11 @@ pub fn hire(
     Ok(Some(Hired { adapter, ear, home, login, account, state: shared.state.clone() }))
 }
 
-/// What becomes of an attempt whose account is known to be used up: another takes over, or it waits. None: it is tried.
-fn limited(job: &Job, state: &Root, files: &Root, until: Time) -> Option<AttemptEnd> {
-    let message = "its account has reached its limit".to_owned();
-    if (job.relay.has_next() || job.waits)
-        && let Some(end) = relay::give_up(job, files, &message, false)
-    {
-        return Some(end);
-    }
-    let until = soonest(job, state, Some(until));
-    job.waits.then_some(AttemptEnd::Blocked { reason: HoldReason::Quota, until, message })
-}
-
-/// When the first of those who may do it can be asked again, as far as that is known.
-pub fn soonest(job: &Job, state: &Root, until: Option<Time>) -> Option<Time> {
-    let now = Clock::new().now();
-    let limits = relay::all(job).filter_map(|agent| {
-        let (adapter, usual) = (agent::of(agent.worker.as_deref()?)?, Program::default());
-        let program = job.about.programs.get(adapter.word()).unwrap_or(&usual);
-        Account::of(adapter.word(), &given(adapter, program)).limited(state, now)
-    });
-    limits.chain(until).min()
+/// The account that a coding agent works with here. None: it is a program of the project's own.
+pub fn account(job: &Job, agent: &Agent) -> Option<Account> {
+    let (adapter, usual) = (agent::of(agent.worker.as_deref()?)?, Program::default());
+    let program = job.about.programs.get(adapter.word()).unwrap_or(&usual);
+    Some(Account::of(adapter.word(), &given(adapter, program)))
 }
 
 /// A home of its own, or the person's.

@@ -48,12 +48,9 @@ pub(super) fn run(shared: &Arc<Shared>, running: Running<'_>, number: u32, publi
                 return published.tell(Some(why));
             }
         };
-        let (told, ended_key) = (Arc::clone(&shared), key.clone());
-        let handle = worker::start(task, move |ended| {
-            told.gone(&ended_key);
-            published.tell(failed(&ended).map(|why| told.redactor.redact_str(&why)));
-        });
-        shared.started(&key, handle);
+        let ended = worker::run(task, |handle| shared.started(&key, handle));
+        shared.gone(&key);
+        published.tell(failed(&ended).map(|why| shared.redactor.redact_str(&why)));
     };
     // Without a thread it is dropped, and so told that nobody did it.
     let _ = std::thread::Builder::new().name("hook".into()).spawn(body);

@@ -4,6 +4,7 @@
 //! to decide what follows, and to watch processes itself ([`crate::worker`]). Read `attempt` next.
 
 mod about;
+mod artifacts;
 mod attempt;
 mod back;
 mod command;
@@ -47,7 +48,7 @@ use crate::{
     redact::{Redactor, TooManySecrets},
     secret::Secrets,
     wall::{self, Kept},
-    worker::{self, Ended, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
+    worker::{self, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
     workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, root::PathError},
 };
 
@@ -187,20 +188,17 @@ impl Shared {
         Some(Box::new(move |line| lines(&run, attempt, line)))
     }
 
-    /// Starts the program, unless it was called off meanwhile.
-    fn work(self: Arc<Shared>, task: Task, laid: Laid, key: Doing, finish: Finish) {
+    /// Runs the program, unless it was called off meanwhile.
+    fn work(&self, task: Task, laid: Laid, key: Doing, finish: Finish) {
         if self.is_stopped(&key) {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
-        let (shared, ended_key) = (Arc::clone(&self), key.clone());
-        let handle = worker::start(task, move |ended: Ended| {
-            let report = laid.take_up(&shared, &ended);
-            shared.finish(&ended_key, report, finish);
-        });
-        self.started(&key, handle);
+        let ended = worker::run(task, |handle| self.started(&key, handle));
+        let report = laid.take_up(&self, &ended);
+        self.finish(&key, report, finish);
     }
 
-    /// It has a process now. It may have ended or been called off meanwhile.
+    /// From now on it is stopped by this. It may have been called off before.
     fn started(&self, key: &Doing, handle: Handle) {
         if let Some(live) = self.live().get_mut(key) {
             if let Live::Ahead { stopped: true } = live {

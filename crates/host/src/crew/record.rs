@@ -13,7 +13,8 @@ use skein_core::{
 use super::{Shared, git::Git, job::Job, request};
 use crate::{
     tape::{
-        Change, Entry, Key, Kind, Marker, Places, Scan, Signs, Taken, Tape, What, hashed, ordinal, timeless,
+        Change, Entry, Files, Key, Kind, Marker, Places, Scan, Signs, Taken, Tape, What, hashed, ordinal,
+        timeless,
     },
     worker::Mark,
     workspace::{AttemptDir, Grants, Root, RunDir},

@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use skein_core::{
     engine::{AttemptEnd, AttemptId, Role},
-    ir::{ErrorClass, Step, Worker},
+    ir::{ErrorClass, HoldReason, Step, Worker},
+    time::Time,
 };
 
 use super::{
@@ -18,6 +19,7 @@ use super::{
 };
 use crate::{
     agent,
+    clock::Clock,
     redact::Redactor,
     workspace::{Root, RunDir, root::PathError},
 };
@@ -199,8 +201,7 @@ pub fn end(job: &Job, files: &Root, redactor: &Redactor, state: &Root, end: Atte
         return end;
     }
     // Nobody is left. Who has something again first is waited for.
-    let retry_at =
-        if class == ErrorClass::RateLimit { hire::soonest(job, state, retry_at) } else { retry_at };
+    let retry_at = if class == ErrorClass::RateLimit { soonest(job, state, retry_at) } else { retry_at };
     AttemptEnd::Failed { class, code, message, retry_at }
 }
 
@@ -217,9 +218,23 @@ pub fn give_up(job: &Job, files: &Root, why: &str, worked: bool) -> Option<Attem
     Some(AttemptEnd::HandedOver { to, message: why.to_owned() })
 }
 
-/// All who may do it, as far as they are settled.
-pub fn all(job: &Job) -> impl Iterator<Item = &Agent> {
-    job.relay.order.iter().filter_map(|key| job.about.agents.get(key))
+/// What becomes of an attempt whose account is known to be used up: another takes over, or it waits. None: it is tried.
+pub fn limited(job: &Job, state: &Root, files: &Root, until: Time) -> Option<AttemptEnd> {
+    let message = "its account has reached its limit".to_owned();
+    if (job.relay.has_next() || job.waits)
+        && let Some(end) = give_up(job, files, &message, false)
+    {
+        return Some(end);
+    }
+    let until = soonest(job, state, Some(until));
+    job.waits.then_some(AttemptEnd::Blocked { reason: HoldReason::Quota, until, message })
+}
+
+/// When the first of those who may do it can be asked again, as far as that is known.
+fn soonest(job: &Job, state: &Root, until: Option<Time>) -> Option<Time> {
+    let (order, now) = (job.relay.order.iter(), Clock::new().now());
+    let accounts = order.filter_map(|key| hire::account(job, job.about.agents.get(key)?));
+    accounts.filter_map(|account| account.limited(state, now)).chain(until).min()
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ use skein_core::{
 
 use super::{
     Doing, Shared,
-    attempt::{keep, take_in, tell_context},
+    artifacts::{keep, take_in},
+    attempt::tell_context,
     back::cut,
     job::Job,
     record,

@@ -57,6 +57,9 @@ pub(super) struct Loop {
     capacity: u32,
     pub busy: u32,
     pub keeper: Keeper,
+    /// Rows that were decided in this turn, and how many are on their way to the disk.
+    rows: Vec<(Key, Append)>,
+    in_flight: usize,
 }
 
 impl Loop {
@@ -84,6 +87,8 @@ impl Loop {
             capacity: capacity.workers,
             busy: 0,
             keeper: Keeper::default(),
+            rows: Vec::new(),
+            in_flight: 0,
         }
     }
 
@@ -117,7 +122,24 @@ impl Loop {
             self.pump(key);
         }
         self.feed();
+        self.hand_over();
         Go::On
+    }
+
+    /// The rows of this turn go to the disk. For a single one there is nothing better to do than to write it.
+    fn hand_over(&mut self) {
+        let alone = self.in_flight == 0 && self.rows.len() == 1;
+        for (key, append) in std::mem::take(&mut self.rows) {
+            self.in_flight += 1;
+            let to = self.to.clone();
+            let done = Box::new(move |result| {
+                let _ = to.send(Said::Appended { key, result });
+            });
+            match alone {
+                true => self.store.append_and_wait(append, done),
+                false => self.store.append(append, done),
+            }
+        }
     }
 
     fn wait(&self, inbox: &Receiver<Said>) -> Result<Said, RecvTimeoutError> {
@@ -131,21 +153,6 @@ impl Loop {
         };
         let left = Duration::from_millis(next.since(self.clock.now()).0);
         inbox.recv_timeout(left.min(LOOK))
-    }
-
-    /// Where all is replayed, a pause before something is tried again is over at once: what comes of it is known.
-    fn hurry(&self) {
-        let waits = |owned: &Owned| {
-            let replayed = owned.about.get("replay").is_some();
-            replayed && owned.appending.is_none() && owned.driver.state().in_flight().is_empty()
-        };
-        if self.runs.is_empty() || !self.runs.values().all(waits) {
-            return;
-        }
-        let pauses = self.runs.values().filter_map(|owned| owned.driver.state().pauses_until());
-        if let Some(next) = pauses.chain(self.retries.first().map(|(due, _)| *due)).min() {
-            self.clock.set_forward(next);
-        }
     }
 
     fn hear(&mut self, said: Said) -> Go {
@@ -268,7 +275,7 @@ impl Loop {
         }
     }
 
-    /// A row has been decided: its workers are taken, and it is handed to the store.
+    /// A row has been decided: its workers are taken, and it is written at the end of the turn.
     fn decided(&mut self, key: Key, append: Append) {
         if let Some(owned) = self.runs.get_mut(&key) {
             self.busy += owned.take_workers(&append.batch);
@@ -280,14 +287,11 @@ impl Loop {
         if let Some(owned) = self.runs.get_mut(&key) {
             owned.let_go = append.last;
         }
-        let to = self.to.clone();
-        let done = move |result| {
-            let _ = to.send(Said::Appended { key, result });
-        };
-        self.store.append(append, Box::new(done));
+        self.rows.push((key, append));
     }
 
     fn appended(&mut self, key: Key, result: Result<(), AppendError>) -> Go {
+        self.in_flight = self.in_flight.saturating_sub(1);
         let Some(owned) = self.runs.get_mut(&key) else { return Go::On };
         match result {
             Ok(()) => self.durable(key),

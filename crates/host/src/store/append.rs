@@ -27,8 +27,7 @@ pub struct Append {
     pub last: bool,
 }
 
-/// Called once, from any thread, when an append is durable or never will be. Others wait for it, so it is quick, and
-/// writes nothing but with another append.
+/// Called once, from any thread, when an append is durable or never will be. Others wait for it, so it is quick.
 pub type Done = Box<dyn FnOnce(Result<(), AppendError>) + Send>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -45,6 +45,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Adds a row to the journal of a run. Rows of one run are given one at a time.
     fn append(&self, append: Append, done: Done);
 
+    /// The same for who has nothing else to do until it is there: it may be written before this returns.
+    fn append_and_wait(&self, append: Append, done: Done) {
+        self.append(append, done);
+    }
+
     /// The rows of a run from the one that holds or follows this event, until `each` has enough. Each is checked
     /// against the one before it.
     fn read(&self, run: &RunId, from: u64, each: &mut dyn FnMut(Batch) -> bool) -> Result<(), StoreError>;

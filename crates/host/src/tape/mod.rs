@@ -196,7 +196,7 @@ impl Tape {
         for (kind, path, bytes) in files {
             let place = kind.place(key, path);
             self.make_parent(&place)?;
-            self.root.replace_unsynced(&place, bytes)?;
+            self.root.place(&place, bytes, false)?;
         }
         self.write_json(&format!("{}.json", key.place()), entry)
     }

@@ -63,25 +63,26 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
 }
 
 const RING: &str = ".tail";
-/// What a log has of the disk from the beginning.
+/// What a log has of the disk with its first line.
 const ROOM: u64 = 4096;
 
 /// A new file for us alone, never through a link.
-pub fn create(path: &Path) -> io::Result<File> {
+fn create(path: &Path) -> io::Result<File> {
+    own(true).open(path)
+}
+
+/// How a file is opened that is ours alone, and made where there is none.
+pub fn own(empty: bool) -> OpenOptions {
     let nofollow = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(true).mode(0o600).custom_flags(nofollow);
-    options.open(path)
+    options.read(true).write(true).create(true).truncate(empty).mode(0o600).custom_flags(nofollow);
+    options
 }
 
 impl Log {
     pub fn create(path: &Path, keep: Keep) -> Log {
         let (head, problem) = match create(path) {
-            Ok(file) => {
-                // Room to say that there was none, should the disk fill up. Where it cannot be had, it is done without.
-                let _ = fallocate(&file, FallocateFlags::KEEP_SIZE, 0, ROOM);
-                (Some(file), None)
-            }
+            Ok(file) => (Some(file), None),
             Err(error) => (None, Some(format!("the log {} cannot be created: {error}", path.display()))),
         };
         Log { path: path.to_owned(), keep, head, ring: None, bytes: 0, in_head: 0, problem }
@@ -102,6 +103,10 @@ impl Log {
 
     fn write_head(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let Some(head) = &mut self.head else { return Ok(()) };
+        if self.in_head == 0 && !bytes.is_empty() {
+            // Room to say that there was none, should the disk fill up. Where it cannot be had, it is done without.
+            let _ = fallocate(&*head, FallocateFlags::KEEP_SIZE, 0, ROOM);
+        }
         while !bytes.is_empty() {
             match head.write(bytes) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

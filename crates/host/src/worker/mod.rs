@@ -38,7 +38,7 @@ pub use self::{
     reap::{Found, Reaped, leftovers, reap},
     record::{Record, records},
     shown::{Escape, shown},
-    start::{Handle, start},
+    start::{Handle, run, start},
     task::{Filter, NewFilter, Task, Tell},
     tree::own_group,
 };

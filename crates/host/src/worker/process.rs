@@ -11,10 +11,8 @@
 //! ```
 
 use std::{
-    fs,
     io::Read,
     os::fd::{AsFd, OwnedFd},
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -33,7 +31,7 @@ use super::{
     limit::{Limits, duration},
     memory,
     output::Output,
-    record::Record,
+    record::Note,
     shown,
     spawn::{Spawned, spawn},
     start::{Bell, Wish, never},
@@ -47,8 +45,8 @@ const SETTLE: Duration = Duration::from_millis(500);
 const LEFT_GRACE: Duration = Duration::from_secs(2);
 /// The size of a read, and how many of them are done before everything else is looked at. Together they are as much
 /// as a pipe can hold.
-const PIECE: usize = 64 * 1024;
-const PIECES: usize = 16;
+const PIECE: usize = 16 * 1024;
+const PIECES: usize = 64;
 
 enum Stage {
     Running,
@@ -87,7 +85,7 @@ struct Ready {
 }
 
 pub fn supervise(mut task: Task, bell: &Bell, began: Instant) -> Ended {
-    let ooms = memory::kills();
+    let ooms = memory::kills_lately();
     if bell.wish() > Wish::Nothing {
         return never(How::Stopped, began);
     }
@@ -102,7 +100,7 @@ pub fn supervise(mut task: Task, bell: &Bell, began: Instant) -> Ended {
     };
     let seen = spawned.listed.seen;
     bell.started(seen.pid);
-    let note = note(&task, &spawned);
+    let note = Note::leave(&task, seen);
     let family = Family::new(seen, task.mark.clone(), spawned.pipes.clone());
     let input = (Arc::clone(&task.stdin), 0);
     let mut supervisor = Supervisor {
@@ -122,17 +120,8 @@ pub fn supervise(mut task: Task, bell: &Bell, began: Instant) -> Ended {
     };
     supervisor.watch();
     let ended = supervisor.finish(began);
-    if let Some(note) = note {
-        let _ = fs::remove_file(note);
-    }
+    drop(note);
     ended
-}
-
-/// Leaves a note of the process. Without one it is still found by its mark.
-fn note(task: &Task, spawned: &Spawned) -> Option<PathBuf> {
-    let record = Record::new(spawned.listed.seen, task.mark.clone())?;
-    record.write(&task.log).ok()?;
-    Some(Record::path(&task.log))
 }
 
 impl Stage {

@@ -64,11 +64,13 @@ pub fn find(name: &OsStr, path: &OsStr, forbidden: &[PathBuf]) -> Result<PathBuf
     let usable =
         !name.is_empty() && !matches!(name.as_bytes(), b"." | b"..") && !name.as_bytes().contains(&0);
     for place in std::env::split_paths(path).filter(|place| usable && place.is_absolute()) {
-        if inside(&place, &roots).is_some() {
+        // Most folders have no such program, and where they lead to need not be known.
+        let program = place.join(name);
+        if program.symlink_metadata().is_ok() && inside(&place, &roots).is_some() {
             skipped.push(place);
             continue;
         }
-        match check(&place.join(name), &roots) {
+        match check(&program, &roots) {
             Ok(program) => return Ok(program),
             Err(NotFound::Inside { program, .. }) => skipped.push(program),
             Err(NotFound::Missing(_)) => {}
@@ -83,10 +85,13 @@ fn check(program: &Path, roots: &[PathBuf]) -> Result<PathBuf, NotFound> {
     if !program.is_absolute() {
         return Err(NotFound::Relative(program.to_owned()));
     }
-    if let Some(root) = inside(program, roots) {
+    let about = program.metadata();
+    if program.symlink_metadata().is_ok()
+        && let Some(root) = inside(program, roots)
+    {
         return Err(NotFound::Inside { program: program.to_owned(), root: root.to_owned() });
     }
-    match program.metadata() {
+    match about {
         Err(_) => Err(NotFound::Missing(program.to_owned())),
         Ok(about) if about.is_file() && access(program, Access::EXEC_OK).is_ok() => Ok(program.to_owned()),
         Ok(_) => Err(NotFound::NotExecutable(program.to_owned())),

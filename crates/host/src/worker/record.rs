@@ -1,20 +1,21 @@
-//! A note beside each log of which process writes it, for the engine's next life.
+//! A note of each process, for the engine's next life: beside its log, or where its task says.
 //!
 //! Owns the file and the one decision that keeps a recycled number safe: whether the process that has a number now is
 //! the one in the note. Not synced: after a crash of the machine there is no process to find.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
-    sync::OnceLock,
+    sync::{Mutex, OnceLock, PoisonError},
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Mark,
-    log::{beside, create},
+    Mark, Task,
+    log::{beside, own},
     tree::{self, Entry, Seen},
 };
 
@@ -56,28 +57,97 @@ impl Here {
 
 impl Record {
     pub fn new(seen: Seen, mark: Mark) -> Option<Record> {
+        // Who works for runs leads no new session.
+        static SESSION: OnceLock<Option<i32>> = OnceLock::new();
         let here = Here::now()?.clone();
-        let session = tree::own()?.session;
-        Some(Record { mark, seen, here, session })
+        let session = SESSION.get_or_init(|| Some(tree::own()?.session));
+        Some(Record { mark, seen, here, session: (*session)? })
     }
 
-    pub fn path(log: &Path) -> PathBuf {
-        beside(log, ENDING)
-    }
-
-    pub fn write(&self, log: &Path) -> io::Result<()> {
-        create(&Record::path(log))?.write_all(&serde_json::to_vec(self)?)
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        note(path, &line)
     }
 
     fn read(path: &Path) -> Option<Record> {
         let mut bytes = Vec::new();
         File::open(path).ok()?.take(BYTES).read_to_end(&mut bytes).ok()?;
-        serde_json::from_slice(&bytes).ok()
+        // What follows the first line is of one that was longer.
+        serde_json::from_slice(bytes.split(|byte| *byte == b'\n').next()?).ok()
     }
 
     /// Whether this is the process of the note, and not a later one that was given its number.
     pub fn is(&self, here: &Here, entry: &Entry) -> bool {
         self.here == *here && self.seen == entry.seen
+    }
+}
+
+/// Writes over the beginning of a note. A file system that sees one emptied and filled again would write it to the disk.
+fn note(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    own(false).open(path)?.write_all(bytes)
+}
+
+/// A note that says something until this is dropped.
+#[derive(Debug)]
+pub struct Note {
+    path: PathBuf,
+    slot: Option<Slot>,
+}
+
+impl Note {
+    /// Leaves a note of a task's process. Without one it is still found by its mark.
+    pub fn leave(task: &Task, seen: Seen) -> Option<Note> {
+        let record = Record::new(seen, task.mark.clone())?;
+        let Some(folder) = &task.notes else {
+            let path = beside(&task.log, ENDING);
+            record.write(&path).ok()?;
+            return Some(Note { path, slot: None });
+        };
+        let slot = Slot::take();
+        let path = folder.join(format!("{}{ENDING}", slot.0));
+        let written = record.write(&path).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                fs::create_dir(folder)?;
+                record.write(&path)
+            }
+            _ => Err(error),
+        });
+        written.ok()?;
+        Some(Note { path, slot: Some(slot) })
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        // What cannot be taken back names a process that is gone.
+        let _ = match self.slot {
+            // Files that come and go with each process cost more than the process.
+            Some(_) => note(&self.path, b"\n"),
+            None => fs::remove_file(&self.path),
+        };
+    }
+}
+
+/// A number that no other process of ours has while it is there.
+#[derive(Debug)]
+struct Slot(u32);
+
+static SLOTS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+impl Slot {
+    fn take() -> Slot {
+        let mut taken = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = (0..).zip(taken.iter()).find(|(number, taken)| number != *taken);
+        let number = free.map_or(u32::try_from(taken.len()).unwrap_or(u32::MAX), |(number, _)| number);
+        taken.insert(number);
+        Slot(number)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        SLOTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
 }
 
@@ -113,7 +183,7 @@ mod tests {
         let deep = dir.path().join("r/steps/a b");
         fs::create_dir_all(&deep).expect("a directory");
         let record = Record::new(Seen { pid: 7, start: u64::MAX }, mark()).expect("there is /proc");
-        record.write(&deep.join("log")).expect("a note");
+        record.write(&deep.join("log.pid")).expect("a note");
         fs::write(deep.join("torn.pid"), "{\"mark\":").expect("a file");
         fs::write(deep.join("huge.pid"), vec![b' '; 1 << 20]).expect("a file");
         rustix::fs::mknodat(
@@ -125,6 +195,25 @@ mod tests {
         )
         .expect("a fifo");
         assert_eq!(records(dir.path()), [(deep.join("log.pid"), record)]);
+    }
+
+    #[test]
+    fn a_note_says_nothing_any_more_when_its_process_is_gone_and_its_place_is_used_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let notes = dir.path().join("notes");
+        let mut task = Task::new("true", "/", dir.path().join("log"), mark());
+        task.notes = Some(notes.clone());
+        let leave = |pid| Note::leave(&task, Seen { pid, start: 1 }).expect("a note");
+        let found = || -> Vec<i32> { records(&notes).iter().map(|(_, record)| record.seen.pid).collect() };
+        let (one, two) = (leave(7), leave(8));
+        assert_eq!(found().len(), 2);
+        drop(one);
+        assert_eq!(found(), [8]);
+        let three = leave(9);
+        assert_eq!(found().len(), 2);
+        assert_eq!(fs::read_dir(&notes).expect("a directory").count(), 2);
+        drop((two, three));
+        assert!(found().is_empty());
     }
 
     /// C3: over random cases, a process is the one of a note only if number, start, boot and namespace are all the same.

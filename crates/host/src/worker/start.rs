@@ -35,6 +35,11 @@ pub struct Bell {
 }
 
 impl Bell {
+    fn new() -> Bell {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        Bell { wish: AtomicU8::new(0), pid: AtomicI32::new(0), fd }
+    }
+
     fn ring(&self, wish: Wish) {
         self.wish.fetch_max(wish as u8, Ordering::SeqCst);
         if let Some(fd) = &self.fd {
@@ -128,26 +133,31 @@ pub fn never(how: How, began: Instant) -> Ended {
     }
 }
 
-/// Starts a program and watches it until nothing of it is left; then `done` is called, once, from another thread. It is
-/// called on this one, before this returns, only when not even a thread can be had.
+/// Starts a program and watches it until nothing of it is left. `handle` is given what it can be stopped by, before
+/// there is a process.
+pub fn run(task: Task, handle: impl FnOnce(Handle)) -> Ended {
+    let (began, bell) = (Instant::now(), Arc::new(Bell::new()));
+    handle(Handle { bell: Arc::clone(&bell) });
+    supervise(task, &bell, began)
+}
+
+/// The same on a thread of its own, from which `done` is called with how it ended. It is called on this one, before
+/// this returns, only when not even a thread can be had.
 pub fn start(task: Task, done: impl FnOnce(Ended) + Send + 'static) -> Handle {
-    let began = Instant::now();
-    let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-    let lacking = fd.is_err();
-    let bell = Arc::new(Bell { wish: AtomicU8::new(0), pid: AtomicI32::new(0), fd: fd.ok() });
+    let (began, bell) = (Instant::now(), Arc::new(Bell::new()));
     let once = Once(Arc::new(Mutex::new(Some(Box::new(done)))));
     let (theirs, last) = (Arc::clone(&bell), once.clone());
-    let supervise = move || {
-        let ended = if lacking {
-            never(How::CannotStart(Refused::Files), began)
-        } else {
-            process::supervise(task, &theirs, began)
-        };
-        last.call(ended);
-    };
-    let thread = thread::Builder::new().name("worker".to_owned()).spawn(supervise);
+    let body = move || last.call(supervise(task, &theirs, began));
+    let thread = thread::Builder::new().name("worker".to_owned()).spawn(body);
     if thread.is_err() {
         once.call(never(How::CannotStart(Refused::Processes), began));
     }
     Handle { bell }
+}
+
+fn supervise(task: Task, bell: &Bell, began: Instant) -> Ended {
+    match bell.fd {
+        Some(_) => process::supervise(task, bell, began),
+        None => never(How::CannotStart(Refused::Files), began),
+    }
 }

@@ -42,6 +42,8 @@ pub struct Task {
     /// Where its standard output goes a second time, alone. The order in the log is then the order of arrival.
     pub stdout: Option<PathBuf>,
     pub mark: Mark,
+    /// A folder for the note of its process, if that is not to be beside the log.
+    pub notes: Option<PathBuf>,
     /// How long it may take in all, be silent, and take until it first prints something.
     pub limit: Option<Millis>,
     pub idle: Option<Millis>,
@@ -70,6 +72,7 @@ impl Task {
             log: log.into(),
             stdout: None,
             mark,
+            notes: None,
             limit: None,
             idle: None,
             start: None,

@@ -13,6 +13,7 @@
 //!   hooks/<number>/       log: what a hook printed
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   context/              for a run whose workflow names no context folder
+//!   notes/                which processes work for it
 //!   pending/              what is not complete
 //!   tape/                 how the files of its workspaces looked, for a run that is recorded
 //! ```
@@ -33,6 +34,7 @@ const CONTEXT: &str = "context";
 const FILES: &str = "files";
 const HOMES: &str = "homes";
 const HOOKS: &str = "hooks";
+const NOTES: &str = "notes";
 const PENDING: &str = "pending";
 const TAPE: &str = "tape";
 
@@ -51,10 +53,8 @@ pub struct AttemptDir {
 impl RunDir {
     /// The folder of a run in the state folder, made where it is not there yet. Only its owner may enter it.
     pub fn create(state: &Root, run: &RunId) -> Result<RunDir, PathError> {
-        let root = state.make_folders(name(run), true)?;
-        for folder in [ATTEMPTS, ARTIFACTS, PENDING] {
-            root.make_folders(folder, true)?;
-        }
+        let there = found(state.folder(name(run)))?;
+        let root = there.map_or_else(|| state.make_folders(name(run), true), Ok)?;
         Ok(RunDir { root })
     }
 
@@ -80,6 +80,11 @@ impl RunDir {
     /// Where the log of an attempt is, below the folder of its run.
     pub fn log_below(folder: &Path, attempt: AttemptId) -> PathBuf {
         folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::LOG)
+    }
+
+    /// Where the notes are of the processes that work for it.
+    pub fn notes(&self) -> PathBuf {
+        self.root.path().join(NOTES)
     }
 
     /// The folder of an attempt, made where it is not there yet. It may not last, and need not: an attempt that was cut
@@ -114,7 +119,7 @@ impl RunDir {
 
     /// The attempts of which something is kept.
     pub(super) fn kept(&self) -> Result<Vec<AttemptId>, PathError> {
-        let folder = self.root.folder(ARTIFACTS)?;
+        let Some(folder) = found(self.root.folder(ARTIFACTS))? else { return Ok(Vec::new()) };
         let names = folder.entries(usize::MAX)?;
         Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
     }
@@ -132,6 +137,7 @@ impl RunDir {
 
     /// It is complete: from now on it is what the attempt gave.
     pub(super) fn end_artifacts(&self, attempt: AttemptId) -> Result<(), PathError> {
+        self.root.make_folders(ARTIFACTS, true)?;
         self.root.move_new(below(PENDING, attempt), below(ARTIFACTS, attempt))
     }
 

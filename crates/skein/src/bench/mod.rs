@@ -9,7 +9,11 @@ mod place;
 mod report;
 mod start;
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use skein_core::plan::Plan;
 use skein_host::bench::{self, BenchError};
@@ -141,12 +145,16 @@ impl Machine {
     }
 }
 
-/// Does something with a state folder of its own.
+/// Does something with a state folder of its own. It is removed when all has been measured: file systems are slow to make
+/// files where many have just been removed.
 fn in_state<T>(folder: &Path, what: impl FnOnce(&Path) -> Measured<T>) -> Measured<T> {
-    let state = folder.join("state");
-    let done = what(&state);
-    fs::remove_dir_all(&state)?;
-    done
+    what(&unused(folder, "state")?)
+}
+
+/// The path of something that is not there yet.
+fn unused(folder: &Path, name: &str) -> Measured<PathBuf> {
+    let number = fs::read_dir(folder)?.count();
+    Ok(folder.join(format!("{name}-{number}")))
 }
 
 /// Seconds for one of so many.

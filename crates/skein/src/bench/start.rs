@@ -29,11 +29,9 @@ const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 pub fn lines(folder: &Path, rounds: usize, spawn: f64) -> Measured<[Line; 2]> {
     let (mut time, mut memory) = (f64::INFINITY, 0.0_f64);
     for _ in 0..rounds {
-        let project = folder.join("project");
+        let project = super::unused(folder, "project")?;
         fs::create_dir(&project)?;
-        let measured = start(&project);
-        fs::remove_dir_all(&project)?;
-        let (took, bytes) = measured?;
+        let (took, bytes) = start(&project)?;
         (time, memory) = (time.min(took), memory.max(bytes));
     }
     let limit = Some(("one start of `true`", spawn));

@@ -1,7 +1,7 @@
 //! Runs kept in one directory on this machine's disk, which many processes may share.
 //!
 //! Owns the state directory: `skein.db` (SQLite, in WAL mode, synced at each commit), who lives in `owners`, large
-//! values in `blobs`, and states of long runs in `snapshots`. Everything that is written goes through one thread of each process ([`writer`]), in turns with
+//! values in `blobs`, and states of long runs in `snapshots`. Everything that is written goes through one place of each process ([`writer`]), in turns with
 //! those of other processes ([`turnstile`]); `write` and `read` say what. A claim is a row that names a process whose
 //! lock is held ([`owner`]); each append is checked against it, so a lock that failed would still be found out.
 
@@ -121,6 +121,20 @@ impl Sqlite {
         Ok(claims.into_iter().map(|claim| claim.map(held)).collect())
     }
 
+    /// What an append writes, if it may be written.
+    fn row(&self, append: Append, done: Done) -> Option<Box<AppendRow>> {
+        if append.batch.records.is_empty() {
+            done(Err(AppendError::Broken("a row without an event is no row".into())));
+            return None;
+        }
+        let Some(key) = self.held.key(&append.claim) else {
+            done(Err(AppendError::Lost));
+            return None;
+        };
+        let (me, held) = (Arc::clone(&self.me), Arc::clone(&self.held));
+        Some(Box::new(AppendRow::new(append, key, me, held, done)))
+    }
+
     fn wake(&self, owner: Option<String>) {
         if let Some(owner) = owner {
             self.me.owners().wake(&owner);
@@ -137,7 +151,7 @@ fn join(place: &Place) -> Result<(rusqlite::Connection, Me), OpenError> {
     let owners = Owners::of(place);
     let io = |error| OpenError::Io { path: place.owners(), error };
     let database = |error| OpenError::Database { path: place.database(), error };
-    place.make_database()?;
+    place.make_database(schema::make)?;
     let mut db = schema::connect(place).map_err(database)?;
     schema::migrate(place, &mut db, || {
         let living: Vec<_> = owners.living().map_err(io)?.iter().map(|id| process(id)).collect();
@@ -195,15 +209,14 @@ impl Store for Sqlite {
     }
 
     fn append(&self, append: Append, done: Done) {
-        if append.batch.records.is_empty() {
-            return done(Err(AppendError::Broken("a row without an event is no row".into())));
+        if let Some(row) = self.row(append, done) {
+            self.writer.push(row);
         }
-        match self.held.key(&append.claim) {
-            Some(key) => {
-                let (me, held) = (Arc::clone(&self.me), Arc::clone(&self.held));
-                self.writer.push(Box::new(AppendRow::new(append, key, me, held, done)));
-            }
-            None => done(Err(AppendError::Lost)),
+    }
+
+    fn append_and_wait(&self, append: Append, done: Done) {
+        if let Some(row) = self.row(append, done) {
+            self.writer.write(row);
         }
     }
 

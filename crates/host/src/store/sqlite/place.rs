@@ -66,15 +66,25 @@ impl Place {
         [self.dir.join("next.lock"), self.dir.join("now.lock")]
     }
 
-    /// Makes the database's file, so that its mode is ours to choose; those beside it get the same. The caller holds
-    /// the turnstile.
-    pub fn make_database(&self) -> Result<(), OpenError> {
-        let path = self.database();
-        match private(OpenOptions::new().write(true).create_new(true)).open(&path) {
-            Ok(_) => sync_directory(&self.dir).map_err(|error| self.io(self.dir.clone(), error)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(self.io(path, error)),
+    /// Has a database made where there is none: a whole one, or none at all. Its mode is ours to choose; those beside it
+    /// get the same. The caller holds the turnstile.
+    pub fn make_database(&self, make: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
+        let (path, new) = (self.database(), self.dir.join("skein.db.new"));
+        if fs::symlink_metadata(&path).is_ok() {
+            return Ok(());
         }
+        for left in ["", "-wal", "-shm"] {
+            remove(&beside(&new, left)).map_err(|error| self.io(new.clone(), error))?;
+        }
+        private(OpenOptions::new().write(true).create_new(true))
+            .open(&new)
+            .map_err(|error| self.io(new.clone(), error))?;
+        make(&new)?;
+        let synced = File::open(&new).and_then(|file| file.sync_all());
+        synced
+            .and_then(|()| fs::rename(&new, &path))
+            .and_then(|()| sync_directory(&self.dir))
+            .map_err(|error| self.io(path, error))
     }
 
     fn check_directory(&self) -> Result<(), OpenError> {
@@ -228,6 +238,19 @@ pub fn private(options: &mut OpenOptions) -> &mut OpenOptions {
 }
 
 /// Makes what was renamed or made in a directory durable.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 pub fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }

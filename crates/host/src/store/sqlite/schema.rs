@@ -3,6 +3,8 @@
 //! A migration is one step from a version to the next. All that are needed are done in one transaction, so that a
 //! database is of the old version or of the new one and never between. Released ones are never edited, only added.
 
+use std::path::Path;
+
 use rusqlite::{Connection, config::DbConfig};
 
 use super::{OpenError, place::Place};
@@ -90,6 +92,26 @@ pub fn configure(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "trusted_schema", false)
 }
 
+/// Fills a new file with an empty database of this version. It is nobody's yet, so it is synced once it is whole.
+pub fn make(path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::Database { path: path.to_owned(), error };
+    let mut db = Connection::open(path).map_err(failed)?;
+    db.pragma_update(None, "synchronous", "OFF").map_err(failed)?;
+    log_writes(&db, path)?;
+    apply(&mut db, MIGRATIONS, MIGRATIONS.len() as i64).map_err(failed)?;
+    db.close().map_err(|(_, error)| failed(error))
+}
+
+/// Has changes written to a log beside the file, for good.
+fn log_writes(db: &Connection, path: &Path) -> Result<(), OpenError> {
+    let mode: rusqlite::Result<String> =
+        db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
+    match mode.map_err(|error| OpenError::Database { path: path.to_owned(), error })?.as_str() {
+        "wal" => Ok(()),
+        _ => Err(OpenError::NoWal { path: path.to_owned() }),
+    }
+}
+
 /// Brings the database to this version. The caller holds the turnstile, and says who else uses the database.
 pub fn migrate(
     place: &Place,
@@ -125,11 +147,7 @@ fn migrate_by(
     {
         return Err(OpenError::InUse { path, found, known, others });
     }
-    let mode: String =
-        db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(failed)?;
-    if mode != "wal" {
-        return Err(OpenError::NoWal { path });
-    }
+    log_writes(db, &path)?;
     configure(db).map_err(failed)?;
     apply(db, missing, known).map_err(failed)
 }

@@ -1,4 +1,5 @@
-//! The one thread that writes: it groups what waits into one transaction, so that a thousand runs share a sync.
+//! The one pen: who has it writes. A thread groups what waits into one transaction, so that a thousand runs share a sync;
+//! who would only wait for its write does it itself, if nobody is writing, and is spared two changes of threads.
 //!
 //! Owns when a write is done, and who learns of it. Refuses to know what is written: that is a [`Write`]. A write that
 //! cannot be done never takes the others of its group with it. After a sync that failed nothing is written again.
@@ -6,7 +7,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock,
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
 };
@@ -43,6 +44,7 @@ pub type Broken = Arc<OnceLock<String>>;
 #[derive(Debug)]
 pub struct Writer {
     queue: Option<Sender<Box<dyn Write>>>,
+    pen: Arc<Mutex<Pen>>,
     thread: Thread,
 }
 
@@ -56,15 +58,33 @@ impl Writer {
         broken: Broken,
     ) -> std::io::Result<Writer> {
         let (queue, waiting) = channel();
-        let worker = Worker { db, turnstile, reserve, checkpointer, here, broken };
-        let thread = Thread::start("skein-writer", move || worker.work(&waiting))?;
-        Ok(Writer { queue: Some(queue), thread })
+        let pen = Arc::new(Mutex::new(Pen { db, turnstile, reserve, checkpointer, here, broken }));
+        let thread = Thread::start("skein-writer", {
+            let pen = Arc::clone(&pen);
+            move || work(&pen, &waiting)
+        })?;
+        Ok(Writer { queue: Some(queue), pen, thread })
     }
 
+    /// Written by the thread, with what else waits.
     pub fn push(&self, write: Box<dyn Write>) {
         let queue = self.queue.as_ref().expect("the queue is open until the writer is dropped");
         if let Err(refused) = queue.send(write) {
             refused.0.done(Err(Fault::Broken("the thread that writes has ended".into())));
+        }
+    }
+
+    /// Written before this returns if nobody is writing, and otherwise by the thread.
+    pub fn write(&self, write: Box<dyn Write>) {
+        // The thread itself writes when it tells someone who writes more, and can wait for nobody but who has the pen.
+        let pen = if self.thread.is_current() { self.pen.lock().ok() } else { self.pen.try_lock().ok() };
+        match pen {
+            Some(pen) => {
+                let ended = pen.write(vec![write]);
+                drop(pen);
+                tell(ended);
+            }
+            None => self.push(write),
         }
     }
 
@@ -74,11 +94,8 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        if self.thread.is_current() {
-            return Err(Fault::Row("who is told of an append cannot wait for another write".into()));
-        }
         let (reply, answer) = sync_channel(1);
-        self.push(Box::new(Ask { run, bytes, urgent, answer: None, reply }));
+        self.write(Box::new(Ask { run, bytes, urgent, answer: None, reply }));
         answer.recv().unwrap_or_else(|_| Err(Fault::Broken("the thread that writes has ended".into())))
     }
 }
@@ -125,7 +142,7 @@ where
 }
 
 #[derive(Debug)]
-struct Worker {
+struct Pen {
     db: Connection,
     turnstile: Turnstile,
     reserve: Reserve,
@@ -136,48 +153,60 @@ struct Worker {
 
 type Group = Vec<Box<dyn Write>>;
 
-impl Worker {
-    fn work(self, waiting: &Receiver<Box<dyn Write>>) {
-        while let Ok(first) = waiting.recv() {
-            let mut bytes = first.bytes();
-            let mut group = vec![first];
-            while group.len() < GROUP && bytes < GROUP_BYTES {
-                let Ok(next) = waiting.try_recv() else { break };
-                bytes += next.bytes();
-                group.push(next);
-            }
-            let rows = group.len();
-            self.handle(group);
-            self.checkpointer.wrote(bytes, rows);
+/// Writes that came to the same end.
+type Ended = (Group, Result<(), Fault>);
+
+fn work(pen: &Mutex<Pen>, waiting: &Receiver<Box<dyn Write>>) {
+    while let Ok(first) = waiting.recv() {
+        let Ok(pen) = pen.lock() else {
+            return tell(vec![(vec![first], Err(Fault::Broken("a write failed in the middle".into())))]);
+        };
+        let mut bytes = first.bytes();
+        let mut group = vec![first];
+        while group.len() < GROUP && bytes < GROUP_BYTES {
+            let Ok(next) = waiting.try_recv() else { break };
+            bytes += next.bytes();
+            group.push(next);
         }
+        let ended = pen.write(group);
+        drop(pen);
+        tell(ended);
+    }
+}
+
+impl Pen {
+    /// Writes a group, or what of it can be written.
+    fn write(&self, group: Group) -> Vec<Ended> {
+        let (bytes, rows) = (group.iter().map(|write| write.bytes()).sum(), group.len());
+        let ended = self.write_all(group);
+        self.checkpointer.wrote(bytes, rows);
+        ended
     }
 
-    /// Writes a group, or what of it can be written.
-    fn handle(&self, mut group: Group) {
+    fn write_all(&self, mut group: Group) -> Vec<Ended> {
+        let mut ended = Vec::new();
         if !self.reserve.is_there() {
-            let (urgent, others) = group.into_iter().partition(|write| write.is_urgent());
-            end(others, &Err(Fault::NoSpace));
-            group = urgent;
+            group = urgent(group, &mut ended);
         }
         if group.is_empty() {
-            return;
+            return ended;
         }
         match self.commit(&mut group) {
-            Err(Fault::Taken(_) | Fault::Row(_)) if group.len() > 1 => self.handle_alone(group),
+            Err(Fault::Taken(_) | Fault::Row(_)) if group.len() > 1 => self.write_each(group, &mut ended),
             Err(Fault::NoSpace) if self.reserve.give() => {
-                let (urgent, others) = group.into_iter().partition(|write| write.is_urgent());
-                end(others, &Err(Fault::NoSpace));
-                self.handle_alone(urgent);
+                let urgent = urgent(group, &mut ended);
+                self.write_each(urgent, &mut ended);
             }
-            outcome => end(group, &outcome),
+            outcome => ended.push((group, outcome)),
         }
+        ended
     }
 
-    fn handle_alone(&self, group: Group) {
+    fn write_each(&self, group: Group, ended: &mut Vec<Ended>) {
         for write in group {
             let mut alone = vec![write];
             let outcome = self.commit(&mut alone);
-            end(alone, &outcome);
+            ended.push((alone, outcome));
         }
     }
 
@@ -213,9 +242,18 @@ impl Worker {
     }
 }
 
-/// Tells everyone. One who panics harms no other.
-fn end(group: Group, outcome: &Result<(), Fault>) {
-    for write in group {
-        let _ = catch_unwind(AssertUnwindSafe(|| write.done(outcome.clone())));
+/// Those that may use the space that is kept back. There is none for the others.
+fn urgent(group: Group, ended: &mut Vec<Ended>) -> Group {
+    let (urgent, others) = group.into_iter().partition(|write| write.is_urgent());
+    ended.push((others, Err(Fault::NoSpace)));
+    urgent
+}
+
+/// Tells everyone, who may then write again. One who panics harms no other.
+fn tell(ended: Vec<Ended>) {
+    for (group, outcome) in ended {
+        for write in group {
+            let _ = catch_unwind(AssertUnwindSafe(|| write.done(outcome.clone())));
+        }
     }
 }

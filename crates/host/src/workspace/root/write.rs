@@ -18,6 +18,10 @@ use super::{Name, Result, Root, Thing, Why};
 /// How the names of files that are not complete begin. What a crash left can be found by it.
 const PENDING: &str = ".skein-pending-";
 
+/// A file that is not there yet.
+const NEW: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// A file that is written beside the place it is for, and put there when it is complete. Gone if it never is.
 #[derive(Debug)]
 pub struct Pending {
@@ -81,9 +85,8 @@ impl Root {
             Err(errno) => return Err(self.error(name, errno)),
         }
         let mode = Mode::from_raw_mode(if executable { 0o755 } else { 0o644 });
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let temporary = pending_name();
-        let file = openat(&folder, &temporary, flags, mode).map_err(|errno| self.error(name, errno))?;
+        let file = openat(&folder, &temporary, NEW, mode).map_err(|errno| self.error(name, errno))?;
         Ok(Pending { folder, temporary, leaf: leaf.to_owned(), file: File::from(file), placed: false })
     }
 
@@ -92,12 +95,20 @@ impl Root {
         self.fill(name.as_ref(), bytes, false)?.place()
     }
 
-    /// The same for one that can be put there again: it may not last.
-    pub fn replace_unsynced(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
-        self.place(name, bytes, false)
+    /// A new file in a folder that nobody else uses yet. It may not last.
+    pub fn write_new(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+        let name = name.as_ref();
+        let parsed = self.parse(name)?;
+        let Some((parent, leaf)) = parsed.split() else {
+            return Err(self.error(name, Why::NotAFile(Thing::Folder)));
+        };
+        let folder = self.folder_at(&parent)?;
+        let file = openat(&folder, leaf, NEW, Mode::from_raw_mode(0o644));
+        let written = file.map_err(io::Error::from).and_then(|file| File::from(file).write_all(bytes));
+        written.map_err(|error| self.error(name, error))
     }
 
-    /// The same for a file that may be one to be run.
+    /// A whole file that may be one to be run, for one that can be put there again: it may not last.
     pub fn place(&self, name: impl AsRef<Path>, bytes: &[u8], executable: bool) -> Result<()> {
         self.fill(name.as_ref(), bytes, executable)?.place_unsynced()
     }

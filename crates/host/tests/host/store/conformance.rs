@@ -46,6 +46,7 @@ macro_rules! conformance {
 
 conformance! {
     rows_come_back_as_they_were_in_order
+    who_waits_for_a_row_is_told_as_well_beside_others
     reading_starts_and_stops_where_it_is_told
     a_run_that_is_not_there_is_unknown
     a_run_is_made_once
@@ -102,6 +103,26 @@ fn rows_come_back_as_they_were_in_order(world: &World) {
     let read = rows(&*world(), "r");
     assert_eq!(read.len(), written.len());
     assert!(read.iter().zip(&written).all(|(read, written)| *read == **written));
+}
+
+fn who_waits_for_a_row_is_told_as_well_beside_others(world: &World) {
+    let store = world();
+    let mut others = Log::create(&*store, "others");
+    let mut log = Log::create(&*store, "r");
+    thread::scope(|scope| {
+        scope.spawn(|| (0..100).for_each(|n| others.append(&*store, &[&n.to_string()]).unwrap()));
+        for n in 0..100 {
+            let row = log.row(&[&n.to_string()]);
+            let batch = Arc::clone(&row.batch);
+            let (told, outcome) = mpsc::channel();
+            store.append_and_wait(row, Box::new(move |outcome| told.send(outcome).unwrap()));
+            assert_eq!(outcome.recv_timeout(LONG), Ok(Ok(())));
+            log.wrote(&batch);
+        }
+    });
+    let all: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+    assert_eq!(texts(&*world(), "r"), all);
+    assert_eq!(texts(&*world(), "others"), all);
 }
 
 fn reading_starts_and_stops_where_it_is_told(world: &World) {
