@@ -347,7 +347,7 @@ fn pauses_are_not_waited_for() {
         format!(
             "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {{name: again}}\nspec:\n  description: Tries again.\n  \
              domainsInvolved: [editorial]\n  timeout: 5h\n  failurePolicy: abort\n  steps:\n    - {{name: once, agent: clumsy, \
-             action: Do it., timeout: 10m, retryPolicy: {{maxRetries: 2, backoff: constant, initialDelay: {pause}}}}}\n"
+             action: Do it., timeout: 4h, retryPolicy: {{maxRetries: 2, backoff: constant, initialDelay: {pause}}}}}\n"
         )
     };
     let clumsy = "[agents.clumsy]\nworker = \"CUSTOM\"\n\
@@ -373,5 +373,5 @@ fn a_recording_writes_nothing_but_what_a_step_could() {
         let told = two.ends(&format!("run flow.yaml {}", from(&one)), 4);
         assert!(told.contains(evil), "{told}");
     }
-    assert!(!two.path(".git").exists() && !two.path("../outside").exists());
+    assert!(!two.path(".git/hooks/pre-commit").exists() && !two.path("../outside").exists());
 }
