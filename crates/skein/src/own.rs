@@ -131,6 +131,13 @@ impl Own {
     }
 }
 
+impl Drop for Own {
+    /// What people decided is recorded before the process can end.
+    fn drop(&mut self) {
+        self.taping.flush();
+    }
+}
+
 /// Asks runs to stop.
 fn cancel(host: &Host, runs: &[RunId], user: &str) {
     for run in runs {

@@ -351,6 +351,7 @@ impl Drop for Crew {
     fn drop(&mut self) {
         let mut live = self.shared.live();
         live.values_mut().for_each(Live::kill);
+        self.shared.left.notify_all();
         // Who ends them does so in this process, which may be about to end, too.
         let _ = self.shared.left.wait_timeout_while(live, LEAVING, |live| !live.is_empty());
     }
