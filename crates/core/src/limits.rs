@@ -38,6 +38,8 @@ pub const ITERATIONS_WARN: u32 = 50;
 pub const ITERATIONS: u32 = 1_000;
 pub const ATTEMPTS_WARN: u32 = 10;
 pub const ATTEMPTS: u32 = 100;
+/// Agents that one step may name to take over from its own.
+pub const AGENTS: usize = 16;
 /// After this many interruptions of one step a person is asked.
 pub const INTERRUPTIONS: u32 = 3;
 /// After this many checks in a row that decided nothing, the step fails.

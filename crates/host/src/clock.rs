@@ -24,6 +24,11 @@ impl Clock {
         self.at(millis(ClockId::Realtime), millis(ClockId::Boottime))
     }
 
+    /// From now on it is at least this late.
+    pub fn set_forward(&self, to: Time) {
+        self.at(to.0, millis(ClockId::Boottime));
+    }
+
     fn at(&self, wall: i64, boot: i64) -> Time {
         let ahead = wall.saturating_sub(boot);
         let most = self.ahead.fetch_max(ahead, Ordering::Relaxed).max(ahead);
@@ -48,5 +53,10 @@ mod tests {
         assert_eq!(clock.at(400_000, 20), Time(1_000_010), "set back, and five more milliseconds passed");
         assert_eq!(clock.at(9_000_000, 30), Time(9_000_000), "set forward");
         assert_eq!(clock.at(1_000_025, 35), Time(9_000_005), "set right again");
+        let (clock, later) = (Clock::new(), Time(Clock::new().now().0 + 3_600_000));
+        clock.set_forward(later);
+        assert!(clock.now() >= later);
+        clock.set_forward(Time(0));
+        assert!(clock.now() >= later);
     }
 }

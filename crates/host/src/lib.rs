@@ -18,6 +18,7 @@ pub mod notify;
 pub mod redact;
 pub mod secret;
 pub mod store;
+pub mod tape;
 pub mod wall;
 pub mod worker;
 pub mod workspace;

@@ -168,7 +168,7 @@ impl Acceptor {
                 self.attempt_started(*attempt, *mode, given.as_deref(), *deadline)
             }
             Event::StopAsked { attempt, why } => self.stop_asked(*attempt, *why),
-            Event::AttemptEnded { attempt, end, cost, proofs } => {
+            Event::AttemptEnded { attempt, end, cost, proofs, .. } => {
                 self.proven(*attempt, end, proofs)?;
                 self.attempt_ended(*attempt, end, *cost)
             }

@@ -164,7 +164,7 @@ fn finished(rng: &mut Rng, state: &RunState, at: StepAt, live: Option<AttemptId>
         (_, 1) => attempt(at, step.visit.max(1), iteration, *rng.pick(&Role::ALL), 1),
         _ => attempt(at, rng.small(0, 3), rng.small(0, 3), *rng.pick(&Role::ALL), rng.small(0, 4)),
     };
-    let end = match rng.below(9) {
+    let end = match rng.below(10) {
         0 => AttemptEnd::Succeeded { output: Arc::new(json!({"n": 1, "flag": true})) },
         1 => {
             AttemptEnd::Checked { finding: Finding::Complete, reasons: Vec::new(), fingerprints: Vec::new() }
@@ -172,6 +172,7 @@ fn finished(rng: &mut Rng, state: &RunState, at: StepAt, live: Option<AttemptId>
         2 => AttemptEnd::TimedOut,
         3..5 => AttemptEnd::Stopped,
         5 => AttemptEnd::Interrupted,
+        7 => AttemptEnd::HandedOver { to: "another".into(), message: "no".into() },
         6 => AttemptEnd::Blocked { reason: *rng.pick(&HoldReason::ALL), until: None, message: "no".into() },
         _ => AttemptEnd::Failed {
             class: *rng.pick(&skein_core::ir::ErrorClass::ALL),

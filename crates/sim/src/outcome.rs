@@ -118,7 +118,7 @@ pub fn report(seed: u64, who: &Who<'_>, step: &Step, luck: Luck, now: Time) -> R
         Role::Undo => undo_end(&mut rng, luck, now),
     };
     let proofs = if who.role == Role::Main { proofs(seed, who, step) } else { Vec::new() };
-    Report { end, cost: cost(&mut rng), proofs }
+    Report { proofs, ..Report::new(end, cost(&mut rng)) }
 }
 
 /// What is found of a step's evidence. Now and then nobody looked at all of it.
@@ -203,6 +203,7 @@ fn main_end(rng: &mut Rng, step: &Step, luck: Luck, now: Time) -> AttemptEnd {
         0..2 => AttemptEnd::TimedOut,
         2..5 => blocked(rng, now),
         5 => AttemptEnd::Stopped,
+        6 => handed_over(),
         _ => failed(rng, now),
     }
 }
@@ -237,6 +238,10 @@ fn failed(rng: &mut Rng, now: Time) -> AttemptEnd {
     }
 }
 
+fn handed_over() -> AttemptEnd {
+    AttemptEnd::HandedOver { to: "another".into(), message: "its account is empty".into() }
+}
+
 fn blocked(rng: &mut Rng, now: Time) -> AttemptEnd {
     AttemptEnd::Blocked {
         reason: *rng.pick(&HoldReason::ALL),
@@ -260,6 +265,7 @@ fn check_end(rng: &mut Rng, luck: Luck, now: Time) -> AttemptEnd {
         91..94 => return AttemptEnd::Succeeded { output: Arc::new(Value::Null) },
         94 => return AttemptEnd::TimedOut,
         95 => return blocked(rng, now),
+        96 => return handed_over(),
         _ => return failed(rng, now),
     };
     let reasons =
@@ -339,11 +345,12 @@ mod tests {
                     AttemptEnd::Stopped => "stopped",
                     AttemptEnd::Blocked { until: Some(_), .. } => "blocked until",
                     AttemptEnd::Blocked { .. } => "blocked",
+                    AttemptEnd::HandedOver { .. } => "handed over",
                     AttemptEnd::Interrupted => "interrupted",
                 });
             }
         }
-        assert_eq!(seen.len(), 8, "{seen:?}");
+        assert_eq!(seen.len(), 9, "{seen:?}");
         assert!(!seen.contains("interrupted"), "only the world interrupts");
     }
 

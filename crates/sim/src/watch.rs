@@ -282,6 +282,7 @@ fn about(state: &RunState, input: &Input) -> (Option<StepAt>, Option<Told>) {
                 AttemptEnd::Stopped => Told::Stopped,
                 AttemptEnd::Interrupted => Told::Interrupted,
                 AttemptEnd::Blocked { .. } => Told::Blocked,
+                AttemptEnd::HandedOver { .. } => Told::HandedOver,
             };
             (Some(attempt.at), Some(told))
         }

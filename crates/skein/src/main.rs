@@ -34,6 +34,7 @@ mod result;
 mod say;
 mod settle;
 mod state;
+mod taped;
 mod watch;
 
 use std::process::ExitCode;

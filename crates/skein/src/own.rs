@@ -33,6 +33,7 @@ use crate::{
     output::Output,
     say,
     state::State,
+    taped::Taping,
     watch::{self, Inbox, Note, Of, Over},
 };
 
@@ -43,6 +44,8 @@ pub struct Own {
     pub told: Inbox,
     /// The context folders of its runs.
     pub contexts: Arc<Contexts>,
+    /// What is recorded and replayed beside them.
+    pub taping: Taping,
     notes: Sender<Of>,
     /// The runs that signals are for.
     runs: Arc<Mutex<Vec<RunId>>>,
@@ -64,10 +67,11 @@ impl Own {
         })?;
         let crew = crew.behind_walls(ourselves);
         let (store, contexts): (Arc<dyn Store>, _) = (state.store.clone(), crew.contexts());
-        let watcher = watch::watcher(notes.clone());
-        let host = Arc::new(Host::new(store, Box::new(crew), Capacity { workers }, watcher));
+        let (taping, watcher, inbox) = Taping::new(watch::watcher(notes.clone()));
+        let host = Arc::new(Host::new(Arc::clone(&store), Box::new(crew), Capacity { workers }, watcher));
+        inbox.serve(store, Arc::downgrade(&host), ask::is_someone_there(output), output);
         let told = Inbox::new(told);
-        Ok(Own { host, told, contexts, notes, runs: Arc::default(), stopped: Arc::default() })
+        Ok(Own { host, told, contexts, taping, notes, runs: Arc::default(), stopped: Arc::default() })
     }
 
     /// From now on, Ctrl-C asks these runs to stop; a second one, or another signal, leaves them as they are.
@@ -124,6 +128,13 @@ impl Own {
     pub fn resume(&self, run: &RunId, output: Output) -> Result<(), Exit> {
         let result = self.host.resume(vec![run.clone()]).pop();
         result.unwrap_or(Ok(())).map_err(|error| not_had(run, &error, output))
+    }
+}
+
+impl Drop for Own {
+    /// What people decided is recorded before the process can end.
+    fn drop(&mut self) {
+        self.taping.flush();
     }
 }
 

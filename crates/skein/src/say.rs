@@ -33,6 +33,7 @@ use crate::{
     own::not_had,
     person,
     state::{State, failed},
+    taped,
 };
 
 /// How long an owner may take to answer.
@@ -128,7 +129,10 @@ pub fn say(state: &State, run: &RunId, input: &Input, output: Output) -> Result<
                 }
             }
             Owner::Nobody | Owner::Dead(_) => match take(state, run, input, letter) {
-                Ok((taken, answer)) => return answered(run, answer, taken, output),
+                Ok((taken, answer)) => {
+                    taped::keep(&*state.store, run, output);
+                    return answered(run, answer, taken, output);
+                }
                 Err(ResumeError::Claim(ClaimError::Owned(_))) => {}
                 Err(error) => return Err(not_had(run, &error, output)),
             },

@@ -10,12 +10,16 @@ use std::{
 
 use skein_core::{
     ir::{GateTimeout, HookAction, Kind, Step, Work, Worker},
+    limits,
     plan::{Plan, ScopeIx},
 };
 use skein_dialects::Dialect;
 use skein_host::{
     agent,
-    crew::{About, Agent, Keeping, Program, Tool, is_repository},
+    crew::{
+        About, Agent, Keeping, Program, Tool, is_repository,
+        relay::{self, Named},
+    },
     secret, worker,
     workspace::Grants,
 };
@@ -35,6 +39,8 @@ pub struct Wishes<'a> {
     pub allowed: &'a [PathBuf],
     pub state: &'a Path,
     pub user: String,
+    /// What it is replayed from. What is only needed to start programs is not needed then.
+    pub replay: Option<PathBuf>,
 }
 
 /// Everything about a run, or all that stands in its way.
@@ -60,6 +66,8 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         pass_env: config.pass_env.clone(),
         writes: writes(project, config),
         allow_unenforced: config.allow_unenforced,
+        record: None,
+        replay: wishes.replay,
     };
     let mut problems = Vec::new();
     let found = Resolutions::of(plan, project);
@@ -159,6 +167,10 @@ impl Settle<'_> {
         for worker in [Some(&work.worker), check, summary].into_iter().flatten() {
             self.worker(step, worker);
         }
+        let is_agent = |worker: &&Worker| matches!(worker, Worker::Agent { .. });
+        if [Some(&work.worker), check].into_iter().flatten().any(|worker| is_agent(&worker)) {
+            self.others(step);
+        }
         if let Err(error) = self.grants.check(work.isolation.workspace.as_deref()) {
             self.problems.push(format!("`{}`: {error}", step.id));
         }
@@ -192,21 +204,32 @@ impl Settle<'_> {
         }
     }
 
+    /// Those who take over from the step's own agent.
+    fn others(&mut self, step: &Step) {
+        let names = relay::named(step);
+        if names.len() > limits::AGENTS {
+            self.problems.push(format!("`{}`: `agents` names more than {} agents", step.id, limits::AGENTS));
+            return;
+        }
+        names.iter().for_each(|name| self.named(step, relay::known(name)));
+    }
+
+    fn named(&mut self, step: &Step, named: Named<'_>) {
+        let found = match (named.name, named.program) {
+            (None, Some(program)) => self.program(program, Agent::default()),
+            (name, program) => self.agent(name.unwrap_or_default(), program),
+        };
+        match found {
+            Ok(found) => drop(self.about.agents.insert(named.key(), found)),
+            Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
+        }
+    }
+
     fn worker(&mut self, step: &Step, worker: &Worker) {
         match worker {
             Worker::Script { .. } | Worker::Command { .. } => {}
             Worker::Agent { name, program, .. } => {
-                let found = match (name, program) {
-                    (None, Some(program)) => self.program(program, Agent::default()),
-                    (name, program) => self.agent(name.as_deref().unwrap_or_default(), program.as_deref()),
-                };
-                match found {
-                    Ok(found) => {
-                        let key = Agent::key(name.as_deref(), program.as_deref());
-                        self.about.agents.insert(key, found);
-                    }
-                    Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
-                }
+                self.named(step, Named { name: name.as_deref(), program: program.as_deref() });
             }
             Worker::Tool { .. } | Worker::Action { .. } => self.tool(step, worker),
         }
@@ -259,9 +282,12 @@ impl Settle<'_> {
             false => named.to_owned(),
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
-        worker::find(OsStr::new(&name), &path, &[]).map_err(|error| {
-            format!("{word} cannot be started: {error}; install it, or say where it is by `[workers.{word}]` in skein.toml")
-        })?;
+        let there = worker::find(OsStr::new(&name), &path, &[]);
+        if self.about.replay.is_none() {
+            there.map_err(|error| {
+                format!("{word} cannot be started: {error}; install it, or say where it is by `[workers.{word}]` in skein.toml")
+            })?;
+        }
         let program = Program {
             program: own.program.map(|_| name),
             arguments: own.arguments,
@@ -278,11 +304,17 @@ impl Settle<'_> {
             tool.secrets.iter().for_each(|name| self.secret(step, name));
             self.about.tools.insert(key, tool.clone());
         }
+        if self.about.replay.is_some() {
+            return;
+        }
         let refused = found.refused.as_ref();
         self.problems.extend(refused.map(|no| format!("`{}`: {} ({})", step.id, no.message, no.code)));
     }
 
     fn secret(&mut self, step: &Step, name: &str) {
+        if self.about.replay.is_some() {
+            return;
+        }
         match self.config.secrets.get(name) {
             Some(from) => {
                 let from = secret_from(from, &self.about.project);

@@ -33,6 +33,7 @@ use crate::{
     live::{Jsonl, Live, Options, Size, Surface},
     output::{Format, Output},
     result::result,
+    taped::Taped,
 };
 
 /// How often what runs is drawn again.
@@ -197,10 +198,10 @@ pub struct Last {
 }
 
 /// Shows a run until it is over.
-pub fn follow(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
+pub fn follow(follow: Follow<'_>, notes: &Inbox, taped: &dyn Fn() -> Option<Taped>, output: Output) -> Last {
     match output.format {
         Format::Human => human(follow, notes, output),
-        Format::Json | Format::Jsonl => plain(follow, notes, output),
+        Format::Json | Format::Jsonl => plain(follow, notes, taped, output),
     }
 }
 
@@ -303,7 +304,7 @@ pub fn summary(follow: Follow<'_>, output: Output) -> (RunState, String) {
     (live.state().clone(), text)
 }
 
-fn plain(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
+fn plain(follow: Follow<'_>, notes: &Inbox, taped: &dyn Fn() -> Option<Taped>, output: Output) -> Last {
     let (mut next, mut space) = (None, Space::default());
     let mut jsonl = Jsonl::new(follow.plan.clone());
     let recalled = follow.state(output.format);
@@ -344,7 +345,11 @@ fn plain(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
     };
     // Of runs that retry one another the last is the result.
     if output.format == Format::Json && !follow.quiet && next.is_none() {
-        output.json(&result(&follow.plan, &state));
+        let mut object = result(&follow.plan, &state);
+        if let Some((name, value)) = taped().as_ref().map(Taped::value) {
+            object[name] = value;
+        }
+        output.json(&object);
     }
     Last { state, over, next }
 }

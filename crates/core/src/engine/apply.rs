@@ -57,7 +57,7 @@ impl Fold<'_> {
                 self.more(attempt.at).stopping = Some(*why);
                 self.set_phase(attempt.at, Phase::Stopping);
             }
-            Event::AttemptEnded { attempt, end, cost, proofs } => {
+            Event::AttemptEnded { attempt, end, cost, proofs, .. } => {
                 self.attempt_ended(attempt, end, *cost, proofs);
             }
             Event::StepGoesOn { at, next } => self.goes_on(*at, *next),

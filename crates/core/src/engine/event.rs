@@ -100,6 +100,9 @@ pub enum Event {
         cost: Cost,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         proofs: Vec<Proof>,
+        /// Who did it, where that was not who the step names.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// What the step does next, after an attempt or a hold.
     StepGoesOn {

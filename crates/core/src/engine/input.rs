@@ -124,12 +124,15 @@ pub struct Report {
     /// What was looked at of the step's evidence, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proofs: Vec<Proof>,
+    /// Who did it, where that was not who the step names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 impl Report {
-    /// Of which nothing was to be proven.
+    /// By whom the step names, with nothing to be proven.
     pub fn new(end: AttemptEnd, cost: Cost) -> Report {
-        Report { end, cost, proofs: Vec::new() }
+        Report { end, cost, proofs: Vec::new(), by: None }
     }
 }
 
@@ -193,6 +196,11 @@ pub enum AttemptEnd {
         reason: HoldReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Time>,
+        message: String,
+    },
+    /// Who did it cannot go on, and another takes over at once.
+    HandedOver {
+        to: String,
         message: String,
     },
 }

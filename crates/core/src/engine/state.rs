@@ -454,6 +454,14 @@ impl RunState {
         self.step(at).more.as_deref()
     }
 
+    /// When something is tried again, if nothing else comes before that.
+    pub fn pauses_until(&self) -> Option<Time> {
+        match self.deadlines.first() {
+            Some((at, Deadline::Retry(_) | Deadline::Undo(_))) => Some(*at),
+            _ => None,
+        }
+    }
+
     pub fn opening(&self, opening: Opening) -> Option<&OpeningState> {
         self.openings.get(opening.0 as usize)
     }

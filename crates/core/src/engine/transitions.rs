@@ -81,6 +81,8 @@ pub enum Told {
     Stopped,
     Interrupted,
     Blocked,
+    /// Another takes the attempt over.
+    HandedOver,
     /// An attempt of this step that is not in flight ended.
     Late,
     /// Its opening was answered; without one, an opening it had.
@@ -101,13 +103,14 @@ pub enum Told {
 }
 
 impl Told {
-    pub const ALL: [Told; 15] = [
+    pub const ALL: [Told; 16] = [
         Told::Succeeded,
         Told::Failed,
         Told::TimedOut,
         Told::Stopped,
         Told::Interrupted,
         Told::Blocked,
+        Told::HandedOver,
         Told::Late,
         Told::Approved,
         Told::Rejected,
@@ -146,11 +149,18 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
         (Checking, Told::Succeeded) => To(&[Done, Ready, Held]),
         (Running | Checking, Told::Failed | Told::TimedOut | Told::Stopped) => To(&[Backoff, Held, Done]),
         (Running | Checking, Told::Blocked) => To(&[Held]),
+        (Running | Checking, Told::HandedOver) => To(&[Ready]),
         (Running, Told::Interrupted) => To(&[Ready, Held, Backoff, Done]),
         (Checking | Summing, Told::Interrupted) => To(&[Ready, Held]),
-        (Summing, Told::Succeeded | Told::Failed | Told::TimedOut | Told::Stopped | Told::Blocked) => {
-            To(&[Done])
-        }
+        (
+            Summing,
+            Told::Succeeded
+            | Told::Failed
+            | Told::TimedOut
+            | Told::Stopped
+            | Told::Blocked
+            | Told::HandedOver,
+        ) => To(&[Done]),
         (
             Stopping,
             Told::Succeeded
@@ -158,13 +168,20 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
             | Told::TimedOut
             | Told::Stopped
             | Told::Interrupted
-            | Told::Blocked,
+            | Told::Blocked
+            | Told::HandedOver,
         ) => To(&[Done]),
         // Another visit of the same step may be the next to be undone.
         (Undoing, Told::Succeeded) => To(&[Undone, Undoing, Stuck, Done]),
-        (Undoing, Told::Failed | Told::TimedOut | Told::Stopped | Told::Interrupted | Told::Blocked) => {
-            To(&[Undoing, Stuck, Done])
-        }
+        (
+            Undoing,
+            Told::Failed
+            | Told::TimedOut
+            | Told::Stopped
+            | Told::Interrupted
+            | Told::Blocked
+            | Told::HandedOver,
+        ) => To(&[Undoing, Stuck, Done]),
         (
             Pending | Ready | Held | Backoff | Gated | Waiting | Inside | Unwinding | Done | Undone | Stuck,
             Told::Succeeded
@@ -172,7 +189,8 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
             | Told::TimedOut
             | Told::Stopped
             | Told::Interrupted
-            | Told::Blocked,
+            | Told::Blocked
+            | Told::HandedOver,
         ) => Unsayable,
 
         // An attempt that is over stays over.

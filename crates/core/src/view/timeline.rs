@@ -68,7 +68,9 @@ impl Timeline {
             | Event::UndoFailed { .. }
             | Event::UndoEnded { .. } => self.of_instance(event),
             Event::AttemptStarted { attempt, mode, .. } => Some(self.attempt_started(*attempt, *mode)),
-            Event::AttemptEnded { attempt, end, proofs, .. } => self.attempt_ended(*attempt, end, proofs),
+            Event::AttemptEnded { attempt, end, proofs, by, .. } => {
+                self.attempt_ended(*attempt, end, proofs, by.as_deref())
+            }
             Event::StepHeld { .. }
             | Event::Opened { .. }
             | Event::Escalated { .. }
@@ -180,16 +182,25 @@ impl Timeline {
         (self.names.step(attempt.at), text, Level::Info)
     }
 
-    fn attempt_ended(&self, attempt: AttemptId, end: &AttemptEnd, proofs: &[Proof]) -> Option<Line> {
+    fn attempt_ended(
+        &self,
+        attempt: AttemptId,
+        end: &AttemptEnd,
+        proofs: &[Proof],
+        by: Option<&str>,
+    ) -> Option<Line> {
         let what = match attempt.role {
             Role::Main | Role::Undo => format!("{} {}", words::role(attempt.role), attempt.attempt),
             Role::Check | Role::Summary => words::role(attempt.role).to_owned(),
         };
         let (text, level) = match end {
-            AttemptEnd::Succeeded { .. } if proofs.is_empty() => return None,
+            AttemptEnd::Succeeded { .. } if proofs.is_empty() => {
+                (format!("{what} was done by {}", by?), Level::Info)
+            }
             AttemptEnd::Succeeded { .. } => {
                 let proven: Vec<&str> = proofs.iter().map(|proof| proof.what.as_str()).collect();
-                (format!("proven: {}", proven.join("; ")), Level::Info)
+                let by = by.map(|by| format!(", by {by}")).unwrap_or_default();
+                (format!("proven{by}: {}", proven.join("; ")), Level::Info)
             }
             AttemptEnd::Checked { finding, reasons, .. } => {
                 (format!("check: {}{}", found(*finding), after(join(reasons).as_deref())), Level::Info)
@@ -199,6 +210,9 @@ impl Timeline {
             AttemptEnd::Stopped => (format!("{what} stopped"), Level::Info),
             AttemptEnd::Interrupted => (format!("{what} was interrupted"), Level::Warning),
             AttemptEnd::Blocked { .. } => return None,
+            AttemptEnd::HandedOver { to, message } => {
+                (format!("{what} is handed over to {to}: {message}"), Level::Warning)
+            }
         };
         Some((self.names.step(attempt.at), text, level))
     }

@@ -46,6 +46,11 @@ impl Account {
         format!("{FOLDER}/{}.json", self.0)
     }
 
+    /// Until when nothing can be had from it, if that is known and still to come.
+    pub fn limited(&self, state: &Root, now: Time) -> Option<Time> {
+        self.known(state, now).map(|limit| limit.until)
+    }
+
     /// When it is the turn of one that comes now, if nothing can be had from it yet.
     pub fn turn(&self, state: &Root, now: Time) -> Option<Time> {
         let limit = self.known(state, now)?;

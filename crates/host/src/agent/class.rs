@@ -63,6 +63,11 @@ const WORDS: [(&str, Kind); 22] = [
     ("invalid_request_error", Kind::Request),
 ];
 
+/// Whether a code says that the account is used up or the service is down, so that another agent could do the same.
+pub fn is_outage(code: &str) -> bool {
+    matches!(code, LIMIT | BILLING | SERVICE)
+}
+
 /// What kind of failure it is, whoever tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

@@ -61,7 +61,7 @@ impl Adapter for Codex {
     }
 
     fn answers(&self, may: &May, schema: Option<&Value>) -> bool {
-        schema.and_then(strict).is_some() || is_read_only(may)
+        schema.and_then(strict).is_some() || may.is_read_only()
     }
 
     /// What is installed is a script that starts the program, which would be in the way of every signal.
@@ -113,14 +113,13 @@ impl Adapter for Codex {
         Box::new(Events::of(home, ""))
     }
 
+    fn is_sandboxed(&self) -> bool {
+        true
+    }
+
     fn total(&self, home: &Home, session: &str) -> Option<Spent> {
         Events::of(home, session).spent()
     }
-}
-
-/// Whether it can write nothing at all, not even what it was told to.
-fn is_read_only(may: &May) -> bool {
-    !may.edit && may.run == Run::Nothing
 }
 
 /// `-s`, and what goes with it.
@@ -131,7 +130,7 @@ fn flags(may: &May) -> Vec<String> {
         words.push("danger-full-access".to_owned());
         return words;
     }
-    if is_read_only(may) {
+    if may.is_read_only() {
         words.push("read-only".to_owned());
         return words;
     }

@@ -40,6 +40,11 @@ pub enum Run {
 }
 
 impl May {
+    /// Whether it can change nothing by itself or by what it runs.
+    pub fn is_read_only(&self) -> bool {
+        !self.edit && self.run == Run::Nothing
+    }
+
     /// An agent for which nothing is named reads and edits. Where no tests are named, any command may be one.
     pub fn of(capabilities: &[Capability], tests: &[Vec<String>]) -> May {
         let has = |capability| capabilities.contains(&capability);
@@ -56,6 +61,27 @@ impl May {
             ..May::default()
         }
     }
+}
+
+/// What an agent's own flags keep it to, in words. None: it is no agent that has such flags.
+pub fn kept_to(word: &str, may: &May) -> Option<String> {
+    let sandboxed = super::of(word)?.is_sandboxed();
+    let writes = match (may.edit, sandboxed) {
+        (false, true) if may.is_read_only() => "its sandbox writes nothing",
+        (_, true) => "its sandbox writes below its folder",
+        (true, false) => "it writes below its folder",
+        (false, false) => "it writes only what it gives",
+    };
+    let runs = match (&may.run, sandboxed) {
+        (Run::Nothing, false) => "runs nothing".to_owned(),
+        (Run::These(commands), false) => {
+            let commands: Vec<String> = commands.iter().map(|words| format!("`{}`", line(words))).collect();
+            format!("runs {}", commands.join(", "))
+        }
+        (Run::Anything, false) => "runs any command".to_owned(),
+        (_, true) => "runs any command in it".to_owned(),
+    };
+    Some(format!("{writes} and {runs}"))
 }
 
 /// A command as one line of a shell.

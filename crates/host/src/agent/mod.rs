@@ -27,7 +27,7 @@ use serde_json::Value;
 use skein_core::time::Millis;
 
 pub use self::{
-    class::Failure,
+    class::{Failure, is_outage},
     ear::{Ear, Halt, Listening},
     event::{Done, Heard, Reader, Spent, Used},
     flags::May,
@@ -69,6 +69,11 @@ pub trait Adapter: fmt::Debug + Send + Sync {
     /// Whether what it may run is kept from the network. It needs one itself, to reach its model.
     fn keeps_from_network(&self, may: &May) -> bool {
         may.run == flags::Run::Nothing
+    }
+    /// Whether it keeps what it runs in a sandbox of its own, in which it cannot write even what it was told to unless it may
+    /// write at all.
+    fn is_sandboxed(&self) -> bool {
+        false
     }
     /// Whether the id of a new session is ours to choose.
     fn takes_session(&self) -> bool {

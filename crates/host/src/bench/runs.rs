@@ -99,6 +99,8 @@ pub fn start(number: usize, plan: &Plan, state: &Path) -> Begin {
         surroundings: Default::default(),
         secrets: Default::default(),
         programs: Default::default(),
+        record: None,
+        replay: None,
         prices: Default::default(),
         test_commands: Vec::new(),
         pass_env: Vec::new(),

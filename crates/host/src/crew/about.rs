@@ -52,6 +52,12 @@ pub struct About {
     /// Where the system cannot keep steps to what they may do, they are not kept to it.
     #[serde(default)]
     pub allow_unenforced: bool,
+    /// Where what its workers do is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<PathBuf>,
+    /// The recording from which it is done again. No program is started for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<PathBuf>,
 }
 
 /// Who an agent is: a coding agent that is known, or a program of the project's own.

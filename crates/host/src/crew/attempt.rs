@@ -10,7 +10,9 @@ use skein_core::{
 };
 
 use super::{
-    Doing, Shared, back, briefing,
+    Doing, Shared,
+    artifacts::{keep_from, take_in, unkept, without},
+    back, briefing,
     command::{Command, Speaks},
     company::Stay,
     confine, environment,
@@ -21,7 +23,7 @@ use super::{
     job::Job,
     prompt::{self, Around},
     protect::Protected,
-    tool,
+    record, relay, tool,
     tree::{self, Place, Visit},
     verdict,
 };
@@ -30,7 +32,7 @@ use crate::{
     chance,
     worker::{Ended, How, Mark, Task, Work},
     workspace::{
-        ArtifactError, ArtifactLimits, AttemptDir, Context, Grants, Root, RunDir, find_step,
+        AttemptDir, Context, Grants, Root, RunDir,
         root::{Identity, PathError},
     },
 };
@@ -40,9 +42,11 @@ const SAID: u64 = 256 * 1024;
 
 /// Everything of an attempt that is needed when its program has ended.
 pub(super) struct Laid {
-    job: Job,
+    job: Arc<Job>,
     run: RunDir,
     files: AttemptDir,
+    /// The workspace that it is for, and where it works: there, or in a tree of its own.
+    base: Root,
     folder: Root,
     /// Where the files are that it was to write.
     own_files: Root,
@@ -75,37 +79,64 @@ pub(super) enum Begun {
 }
 
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
-pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEnd> {
+pub(super) fn lay_out(shared: &Arc<Shared>, mut job: Job) -> Result<Begun, Report> {
+    let found = find(shared, &mut job);
+    let (by, job) = (job.relay.by(), Arc::new(job));
+    let report = |end| Report { by, ..Report::new(end, Cost::default()) };
+    let (run, files) = match found {
+        Ok(found) => found,
+        Err(end) => return Err(report(end)),
+    };
+    lay(shared, &job, run.clone(), files.clone()).map_err(|end| {
+        let (report, mark) = (report(end), mark(shared, &job));
+        let around = record::Around { run: &run, files: &files, folder: None, mark: &mark };
+        record::end(shared, &job, &around, &report);
+        report
+    })
+}
+
+fn mark(shared: &Shared, job: &Job) -> Mark {
+    Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) }
+}
+
+/// The folders of an attempt, and whose turn it is.
+fn find(shared: &Shared, job: &mut Job) -> Result<(RunDir, AttemptDir), AttemptEnd> {
+    let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
+    let files = run.attempt(job.attempt).map_err(wrong)?;
+    relay::choose(job, &run, files.root())?;
+    Ok((run, files))
+}
+
+fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> Result<Begun, AttemptEnd> {
     if let Some(tool) = job.tool() {
         tool::check_inputs(tool, &job.given.inputs)?;
     }
-    let about = &job.about;
-    let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
-    let grants = grants.map_err(never)?;
+    let grants = record::grants(shared, job).map_err(never)?;
     let base = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
-    let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
-    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
-    let context = tell_context(shared, &run, &grants, &job)?;
+    let mark = mark(shared, job);
+    let around = record::Around { run: &run, files: &files, folder: Some(&base), mark: &mark };
+    record::begin(shared, job, &around).map_err(|why| never(format!("it cannot be recorded: {why}")))?;
+    let context = tell_context(shared, &run, &grants, job)?;
     let place = context.as_ref().map(|context| context.root().path());
-    let visit = Visit { shared, job: &job, run: &run, mark: &mark };
+    let visit = Visit { shared, job, run: &run, mark: &mark };
     if let Some(report) = tree::finished(visit, &base, place)? {
+        record::end(shared, job, &around, &report);
         return Ok(Begun::Over(report));
     }
-    let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
     files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
-    let mut tree = Place::enter(visit, base, place)?;
+    let mut tree = Place::enter(visit, base.clone(), place)?;
     let folder = tree.folder.clone();
-    take_in(&run, &folder, &job)?;
+    take_in(&run, &folder, job)?;
     tree.begin(visit, &files)?;
     handoff::copy_logs(&job.handed, &run, &files);
     // Only the checker of this attempt is told it.
     let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
     if check.is_some() {
         // What an earlier check decided, or the worker wrote in its place, is not this one's.
-        remove_decision(&folder, &job)?;
+        remove_decision(&folder, job)?;
     }
-    let mut environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
+    let mut environment = environment::of(job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
     if tree.earlier.is_some() {
         environment.push(("SKEIN_CHANGES".into(), files.earlier().into()));
@@ -123,14 +154,14 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
         put_back: tree.put_back,
         earlier: tree.earlier.as_deref(),
     };
-    let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
+    let command = Command::of(job, |agent| prompt::of(job, agent, plain)).map_err(never)?;
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
     task.notes = Some(run.notes());
     task.arguments = command.arguments;
     task.environment = environment;
     let own = tree.behind(visit).map_err(never)?;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
-    let (behind, made) = confine::behind(shared, &job, &places).map_err(wrong)?;
+    let (behind, made) = confine::behind(shared, job, &places).map_err(wrong)?;
     if behind.is_some() {
         let scratch = files.scratch().map_err(wrong)?;
         task.environment.push(("TMPDIR".into(), scratch.path().into()));
@@ -142,22 +173,22 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
     task.limit = limits.into_iter().flatten().min();
     (task.idle, task.start) = (job.idle, job.start);
     task.filter = shared.filter();
-    task.tell = shared.tell(&job);
-    let ground = Ground::of(&task, &job, &places, &own_files).map_err(wrong)?;
+    task.tell = shared.tell(job);
+    let ground = Ground::of(&task, job, &places, &own_files).map_err(wrong)?;
     task.preface = briefing.notes.iter().map(|note| shared.redactor.redact_str(note)).collect();
-    let hired = hire::hire(shared, &job, &run, plain, &mut task)?;
-    let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
-    let without: Vec<Identity> = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
-    let proving = Proving::of(&job, &run, ground, &without)?;
-    let protected = Protected::of(shared, &job, &run, &files, &folder, &without)?;
+    let hired = hire::hire(shared, job, &run, plain, &mut task)?;
+    let without = without(shared, context.as_ref())?;
+    let proving = Proving::of(job, &run, ground, &without)?;
+    let protected = Protected::of(shared, job, &run, &files, &folder, &without)?;
     let protected = protected.map(|protected| (protected, shared.company.enter(folder.path())));
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
     let workspace = workspace.map(|workspace| tree.of_shared(&workspace)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
     let laid = Laid {
-        job,
+        job: Arc::clone(job),
         run,
         files,
+        base,
         folder,
         own_files,
         without,
@@ -176,21 +207,8 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
     Ok(Begun::Ready(Box::new((task, laid))))
 }
 
-/// Puts the artifacts of others into the workspace.
-fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
-    let Some(snapshot) = &job.snapshot else { return Ok(()) };
-    let story = snapshot.story(run);
-    for take in &job.takes {
-        let at = find_step(&snapshot.plan, &snapshot.state, job.attempt.at.0, &take.from);
-        let source = at.map(|at| story.source(at, &take.artifact)).transpose().map_err(never)?.flatten();
-        let from = source.as_ref().map(|source| (source.attempt, &source.artifact));
-        run.put(from, folder, &take.name).map_err(unkept)?;
-    }
-    Ok(())
-}
-
 /// Brings the context folder up to date with what has been done so far.
-fn tell_context(
+pub(super) fn tell_context(
     shared: &Shared,
     run: &RunDir,
     grants: &Grants,
@@ -199,14 +217,6 @@ fn tell_context(
     let (Some(snapshot), Some(directory)) = (&job.snapshot, &job.context) else { return Ok(None) };
     let workspace = grants.folder(None).map_err(never)?;
     shared.tell_context(&workspace, directory, &job.run, &snapshot.story(run)).map(Some).map_err(unkept)
-}
-
-/// Space may come back; nothing else that is wrong with files mends itself.
-fn unkept(error: ArtifactError) -> AttemptEnd {
-    match error.is_no_space() {
-        true => failed(ErrorClass::Transient, error.to_string()),
-        false => never(error),
-    }
 }
 
 fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
@@ -229,10 +239,14 @@ impl Laid {
         };
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
+        let end = relay::end(&self.job, self.files.root(), &shared.redactor, &shared.state, end);
         let cost = self.hired.as_ref().map_or_else(Cost::default, Hired::cost);
-        let report = Report { proofs, ..Report::new(end, cost) };
+        let report = Report { end, cost, proofs, by: self.job.relay.by() };
         let visit = Visit { shared, job: &self.job, run: &self.run, mark: &self.mark };
-        self.tree.end(visit, &self.files, report)
+        let report = self.tree.end(visit, &self.files, report);
+        let (run, files, folder, mark) = (&self.run, &self.files, Some(&self.base), &self.mark);
+        record::end(shared, &self.job, &record::Around { run, files, folder, mark }, &report);
+        report
     }
 
     fn visit<'a>(&'a self, shared: &'a Shared) -> Visit<'a> {
@@ -279,16 +293,11 @@ impl Laid {
         let Some(proofs) = proofs else { return (AttemptEnd::Stopped, Vec::new()) };
         // What is not proven is not handed on.
         let keeps = !self.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds);
-        match if keeps { self.keep() } else { Ok(()) } {
+        let kept = || keep_from(&self.run, &self.job, &self.own_files, &self.without);
+        match if keeps { kept() } else { Ok(()) } {
             Ok(()) => (end, proofs),
             Err(end) => (end, proofs),
         }
-    }
-
-    fn keep(&self) -> Result<(), AttemptEnd> {
-        let limits = ArtifactLimits::after(self.run.kept_bytes().map_err(never)?);
-        let kept = self.run.keep(self.job.attempt, &self.own_files, &self.job.gives, &self.without, limits);
-        kept.map(drop).map_err(unkept)
     }
 
     /// What the worker gave, if it ended well.
@@ -380,7 +389,7 @@ pub(super) fn usual(worker: &Worker) -> ErrorClass {
     }
 }
 
-fn failed(class: ErrorClass, message: String) -> AttemptEnd {
+pub(super) fn failed(class: ErrorClass, message: String) -> AttemptEnd {
     AttemptEnd::Failed { class, code: None, message: back::cut(message), retry_at: None }
 }
 
@@ -390,7 +399,7 @@ pub(super) fn never(error: impl ToString) -> AttemptEnd {
 }
 
 /// Our own files are not as they should be.
-fn wrong(error: PathError) -> AttemptEnd {
+pub(super) fn wrong(error: PathError) -> AttemptEnd {
     failed(ErrorClass::Transient, error.to_string())
 }
 

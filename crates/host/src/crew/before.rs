@@ -27,7 +27,7 @@ impl Before {
         let Some(note) = last_note(job, run) else { return Before::default() };
         let mut carried = if interrupted { note.cost } else { Cost::default() };
         let mut total = note.total;
-        let session = note.session.filter(|_| note.worker == adapter.word());
+        let session = own_session(job, &note, adapter.word());
         if interrupted && let Some(now) = session.as_ref().and_then(|session| adapter.total(home, session)) {
             // It may have spent more than it lived to tell.
             carried.add(Cost { tokens: now.since(total).tokens(), micro_usd: None });
@@ -47,8 +47,13 @@ impl Before {
 
 /// Whether there is a session with which its agent can go on.
 pub fn has_session(job: &Job, run: &RunDir) -> bool {
-    let worker = job.agent().and_then(|agent| agent.worker.as_ref());
-    last_note(job, run).is_some_and(|note| note.session.is_some() && Some(&note.worker) == worker)
+    let worker = job.agent().and_then(|agent| agent.worker.as_deref());
+    last_note(job, run).zip(worker).is_some_and(|(note, worker)| own_session(job, &note, worker).is_some())
+}
+
+/// A session is one agent's own; whoever takes over begins anew.
+fn own_session(job: &Job, note: &Note, worker: &str) -> Option<String> {
+    note.session.clone().filter(|_| note.worker == worker && job.relay.before().is_none())
 }
 
 /// What is noted of the agent of the attempt before.

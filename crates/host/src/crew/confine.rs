@@ -82,6 +82,8 @@ pub(super) fn behind(
             wall.writes.push(places.folder.path().to_owned());
             wall.writes.extend(job.about.writes.iter().filter(|path| path.exists()).cloned());
             wall.shows.extend(protected(shared, job, places)?);
+            // What is recorded is ours to write.
+            wall.shows.extend(job.about.record.clone().filter(|tape| tape.starts_with(places.folder.path())));
         }
         Reach::Given if job.writes_apart() => {}
         Reach::Given => {

@@ -153,6 +153,14 @@ impl<'a> Git<'a> {
         Ok(files.into_iter().collect())
     }
 
+    /// The files that are worth keeping: those that git knows, and new ones that it is not told to ignore. None: it cannot
+    /// be asked here.
+    pub fn known(&self) -> Option<BTreeSet<String>> {
+        let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
+        let said = self.ask(Question::new("git-known", &arguments)).ok()?.well().ok()?;
+        Some(texts(&said).into_iter().collect())
+    }
+
     /// Settings that take the place of every filter that the repository names.
     fn without_filters(&self) -> Result<Environment, String> {
         let arguments = ["config", "--name-only", "-z", "--get-regexp", r"^filter\."];

@@ -32,6 +32,7 @@ use super::{
     confine,
     job::Job,
     prompt::{self, Around},
+    relay,
 };
 use crate::{
     agent::{
@@ -87,9 +88,15 @@ pub fn hire(
     let program = job.about.programs.get(word).unwrap_or(&usual);
     let given = given(adapter, program);
     let account = Account::of(word, &given);
-    if let Some(until) = account.turn(&shared.state, Clock::new().now()).filter(|_| job.waits) {
-        let message = "its account has reached its limit".to_owned();
-        return Err(AttemptEnd::Blocked { reason: HoldReason::Quota, until: Some(until), message });
+    let now = Clock::new().now();
+    if let Some(until) = account.limited(&shared.state, now) {
+        let end = match job.relay.is_shared() {
+            true => relay::limited(job, &shared.state, around.files.root(), until),
+            false => job.waits.then(|| waits(account.turn(&shared.state, now).unwrap_or(until))),
+        };
+        if let Some(end) = end {
+            return Err(end);
+        }
     }
     let login = adapter.login();
     let home = home(job, run, adapter, program, &login)?;
@@ -105,6 +112,13 @@ pub fn hire(
     let ear = hiring.listening(shared, before, fresh, &task.command)?;
     listen(shared, task, &ear);
     Ok(Some(Hired { adapter, ear, home, login, account, state: shared.state.clone() }))
+}
+
+/// The account that a coding agent works with here. None: it is a program of the project's own.
+pub fn account(job: &Job, agent: &Agent) -> Option<Account> {
+    let (adapter, usual) = (agent::of(agent.worker.as_deref()?)?, Program::default());
+    let program = job.about.programs.get(adapter.word()).unwrap_or(&usual);
+    Some(Account::of(adapter.word(), &given(adapter, program)))
 }
 
 /// A home of its own, or the person's.
@@ -211,7 +225,9 @@ impl Hiring<'_> {
 
     fn model(&self) -> Option<&str> {
         let Worker::Agent { model, .. } = &self.job.worker else { return None };
-        model.as_deref().or(self.agent.model.as_deref())
+        // The step's own model is its own agent's.
+        let own = model.as_deref().filter(|_| self.job.relay.instead().is_none());
+        own.or(self.agent.model.as_deref())
     }
 }
 
@@ -284,6 +300,12 @@ fn listen(shared: &Shared, task: &mut Task, ear: &Ear) {
     }));
 }
 
+/// Nothing can be had from its account before then.
+fn waits(until: Time) -> AttemptEnd {
+    let message = "its account has reached its limit".to_owned();
+    AttemptEnd::Blocked { reason: HoldReason::Quota, until: Some(until), message }
+}
+
 impl Hired {
     pub fn cost(&self) -> Cost {
         self.ear.cost()
@@ -352,9 +374,10 @@ impl Hired {
     /// again when it ends soon.
     fn limited(&self, until: Option<Time>, job: &Job) -> Option<Time> {
         let now = Clock::new().now();
-        let until = until.or_else(|| job.waits.then(|| now.after(Millis(limits::ACCOUNT_WAIT))))?;
+        let waits = job.waits || job.relay.is_shared();
+        let until = until.or_else(|| waits.then(|| now.after(Millis(limits::ACCOUNT_WAIT))))?;
         let turn = self.account.limit(&self.state, until, now);
-        (job.waits || until.since(now) <= Millis(limits::ACCOUNT_SOON)).then_some(turn)
+        (waits || until.since(now) <= Millis(limits::ACCOUNT_SOON)).then_some(turn)
     }
 }
 

@@ -52,6 +52,10 @@ pub(super) fn run(shared: &Arc<Shared>, running: Running<'_>, number: u32, publi
         Ok(hook) => hook,
         Err(why) => return published.tell(Some(shared.redactor.redact_str(&why))),
     };
+    if hook.about.replay.is_some() {
+        // It would be a program; what it did is none of what a step works with.
+        return published.tell(None);
+    }
     let shared = Arc::clone(shared);
     let key = (hook.run.clone(), Work::Hook(number));
     shared.live().insert(key.clone(), Live::Ahead { stopped: false });

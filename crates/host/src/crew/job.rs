@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Assignment, AttemptId, Cost, Given, Mode, Proof, Role, RunState},
+    engine::{Assignment, AttemptId, Cost, Given, InstanceIx, Mode, Proof, Role, RunState},
     ids::RunId,
     ir::{
         ArtifactIn, ArtifactOut, BudgetMode, Capability, ErrorClass, Evidence, Isolation, Kind, Schema, Step,
@@ -12,6 +12,7 @@ use skein_core::{
     },
     plan::Plan,
     time::Millis,
+    view::Names,
 };
 
 use super::{
@@ -20,6 +21,7 @@ use super::{
     guard::Guard,
     handoff::{self, Handed},
     overlay,
+    relay::Relay,
     tree::Keeping,
 };
 use crate::{
@@ -81,6 +83,11 @@ pub struct Job {
     pub snapshot: Option<Box<Snapshot>>,
     /// The variables that the workflow declares.
     pub env: Arc<Value>,
+    /// Which try at the whole run it is of, and which of the instances with its path.
+    pub whole: u32,
+    pub round: u32,
+    /// Which of several agents does it.
+    pub relay: Relay,
     pub about: Arc<About>,
 }
 
@@ -159,6 +166,13 @@ impl Job {
                 .and_then(|convergence| Guard::of(plan, convergence)),
             decision_file: work.check.as_ref().and_then(|check| check.decision_file.clone()),
             env: state.home(attempt.at.0).env.clone(),
+            relay: Relay::of(step, worker, attempt.role),
+            whole: state.start.as_ref().map_or(1, |start| start.attempt),
+            round: if about.record.is_some() || about.replay.is_some() {
+                round(state, names, attempt)
+            } else {
+                1
+            },
             about,
         })
     }
@@ -168,6 +182,7 @@ impl Job {
     /// The agent that does it, where an agent does.
     pub fn agent(&self) -> Option<&Agent> {
         match &self.worker {
+            Worker::Agent { .. } if self.relay.instead().is_some() => self.relay.instead(),
             Worker::Agent { name, program, .. } => {
                 self.about.agents.get(&Agent::key(name.as_deref(), program.as_deref()))
             }
@@ -246,6 +261,15 @@ fn left(plan: &Plan, state: &RunState, step: &Step, attempt: AttemptId) -> Vec<L
         Some(Left { whose, tokens, micro_usd, pause })
     });
     left.collect()
+}
+
+/// Which of the instances with the same path an attempt is of: a composite that is tried again has new ones.
+fn round(state: &RunState, names: &Names, attempt: AttemptId) -> u32 {
+    let InstanceIx(ix) = attempt.at.0;
+    let path = names.instance(attempt.at.0);
+    let known = u32::try_from(state.instances.len()).unwrap_or(u32::MAX);
+    let same = (0..ix.min(known)).filter(|other| names.instance(InstanceIx(*other)) == path);
+    u32::try_from(same.count()).unwrap_or(u32::MAX).saturating_add(1)
 }
 
 /// Why the attempt before this one failed, if it is made because of that.

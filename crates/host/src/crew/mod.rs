@@ -4,6 +4,7 @@
 //! to decide what follows, and to watch processes itself ([`crate::worker`]). Read `attempt` next.
 
 mod about;
+mod artifacts;
 mod attempt;
 mod back;
 mod before;
@@ -24,6 +25,10 @@ mod overlay;
 mod prompt;
 mod protect;
 mod publish;
+mod record;
+pub mod relay;
+pub mod replay;
+mod request;
 mod surroundings;
 mod telemetry;
 mod told;
@@ -109,7 +114,9 @@ struct Shared {
     trees: Trees,
     /// What was settled about each run that something was asked of, read once.
     abouts: Mutex<BTreeMap<RunId, Arc<About>>>,
-    /// Told when something of `live` is gone.
+    /// Held by who looks at a workspace to record what was changed in it.
+    taping: Mutex<()>,
+    /// Told when something of `live` is gone or called off.
     left: Condvar,
 }
 
@@ -157,6 +164,7 @@ impl Crew {
             company: Arc::default(),
             trees: Trees::default(),
             abouts: Mutex::default(),
+            taping: Mutex::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared), telemetry: Telemetry::default() })
@@ -229,13 +237,16 @@ impl Shared {
         if let Some(function) = job.tool().and_then(|tool| tool.function) {
             return builtin::work(self, &job, function, &key, finish);
         }
+        if let Some(path) = job.about.replay.clone() {
+            let report = replay::attempt(self, &job, &path, &key);
+            return self.finish(&key, report, finish);
+        }
         match attempt::lay_out(self, job) {
             Ok(Begun::Ready(ready)) => {
                 let (task, laid) = *ready;
                 self.work(task, laid, key, finish);
             }
-            Ok(Begun::Over(report)) => self.finish(&key, report, finish),
-            Err(end) => self.end(&key, end, finish),
+            Ok(Begun::Over(report)) | Err(report) => self.finish(&key, report, finish),
         }
     }
 
@@ -289,16 +300,29 @@ impl Shared {
         if let Some(live) = self.live().get_mut(key) {
             live.stop();
         }
+        self.left.notify_all();
+    }
+
+    /// Waits until something that has no program is called off. Whether it was.
+    fn wait_for_stop(&self, key: &Doing, within: Duration) -> bool {
+        let goes_on =
+            |live: &mut BTreeMap<Doing, Live>| matches!(live.get(key), Some(Live::Ahead { stopped: false }));
+        let waited = self.left.wait_timeout_while(self.live(), within, goes_on);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    fn taping(&self) -> MutexGuard<'_, ()> {
+        self.taping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Secrets are taken out before anything is decided or kept.
     fn without_secrets(&self, report: Report) -> Report {
-        let Report { end, cost, mut proofs } = report;
+        let Report { end, cost, mut proofs, by } = report;
         for proof in &mut proofs {
             proof.what = self.redactor.redact_str(&proof.what);
             proof.found = self.redactor.redact_str(&proof.found);
         }
-        Report { end: self.end_without_secrets(end), cost, proofs }
+        Report { end: self.end_without_secrets(end), cost, proofs, by }
     }
 
     fn end_without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
@@ -312,6 +336,9 @@ impl Shared {
             }
             AttemptEnd::Failed { class, code, message, retry_at } => {
                 AttemptEnd::Failed { class, code, message: self.redactor.redact_str(&message), retry_at }
+            }
+            AttemptEnd::HandedOver { to, message } => {
+                AttemptEnd::HandedOver { to, message: self.redactor.redact_str(&message) }
             }
             other => other,
         }
@@ -392,6 +419,7 @@ impl Hands for Crew {
 
     fn forget(&mut self, run: &RunId) {
         self.shared.each_of(run, Live::kill);
+        self.shared.left.notify_all();
         self.shared.contexts.release(run);
         self.shared.trees.forget(run);
         self.shared.abouts.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
@@ -405,6 +433,7 @@ impl Drop for Crew {
         self.telemetry.finish();
         let mut live = self.shared.live();
         live.values_mut().for_each(Live::kill);
+        self.shared.left.notify_all();
         // Who ends them does so in this process, which may be about to end, too.
         let _ = self.shared.left.wait_timeout_while(live, LEAVING, |live| !live.is_empty());
     }

@@ -75,6 +75,13 @@ fn data(label: &str, kind: &str, text: &str) -> String {
 }
 
 fn before(job: &Job, put_back: bool) -> Option<String> {
+    if let Some((who, why)) = job.relay.before() {
+        let told = format!(
+            "Another agent, {who}, worked on this before you and had to give it up. What it changed is still there: look at \
+             that before you go on, keep what is good, and finish the task."
+        );
+        return Some(format!("{told}\n\n{}", data("Why it gave up", "text", why)));
+    }
     let text = match job.mode {
         Mode::Resume | Mode::Restore if put_back => {
             "An earlier attempt at this was cut off. What it changed in the workspace was taken back."

@@ -8,6 +8,7 @@ mod begin;
 mod dead;
 mod end;
 mod fork;
+mod hurry;
 mod letter;
 mod owned;
 mod recall;

@@ -146,6 +146,7 @@ impl Loop {
         if !self.touched.is_empty() {
             return inbox.recv_timeout(Duration::ZERO);
         }
+        self.hurry();
         let firsts = [self.wakes.first(), self.retries.first()];
         let Some((next, _)) = firsts.into_iter().flatten().min() else {
             return inbox.recv().map_err(|_| RecvTimeoutError::Disconnected);

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl before.json workspace.json
-//!                         changes.diff
+//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json relay.json tape.json events.jsonl
+//!                         before.json workspace.json changes.diff
 //!     back/               output error: what the worker may write
 //!     handed/             what steps before it printed, where they hand that on
 //!     tmp/                where it leaves what it needs only while it works
@@ -21,6 +21,7 @@
 //!   context/              for a run whose workflow names no context folder
 //!   notes/                which processes work for it
 //!   pending/              what is not complete
+//!   tape/                 how the files of its workspaces looked, for a run that is recorded
 //! ```
 
 use std::{
@@ -47,6 +48,7 @@ const HOOKS: &str = "hooks";
 const NOTES: &str = "notes";
 const PENDING: &str = "pending";
 const PUT: &str = "put";
+const TAPE: &str = "tape";
 const TREES: &str = "trees";
 
 /// The folder of a run.
@@ -119,6 +121,11 @@ impl RunDir {
     /// The folder of an attempt that has one.
     pub fn find_attempt(&self, attempt: AttemptId) -> Result<Option<AttemptDir>, PathError> {
         found(self.root.folder(below(ATTEMPTS, attempt))).map(|root| root.map(|root| AttemptDir { root }))
+    }
+
+    /// How the files of its workspaces looked.
+    pub fn tape(&self) -> Result<Root, PathError> {
+        self.root.make_folders(TAPE, true)
     }
 
     /// What an attempt gave. None: nothing was kept of it, or not completely.
@@ -235,9 +242,10 @@ impl RunDir {
         self.root.remove(Path::new(PENDING).join(PUT)).map(drop)
     }
 
-    /// Every attempt that has a folder.
+    /// Every attempt that has a folder, in the order of their names.
     pub(crate) fn attempts(&self) -> Result<Vec<AttemptId>, PathError> {
-        let names = self.root.folder(ATTEMPTS)?.entries(usize::MAX)?;
+        let Some(folder) = found(self.root.folder(ATTEMPTS))? else { return Ok(Vec::new()) };
+        let names = folder.entries(usize::MAX)?;
         Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
     }
 

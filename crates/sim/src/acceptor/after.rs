@@ -76,6 +76,7 @@ fn after_main(st: &mut St, step: &Step, work: &Work, end: &AttemptEnd) -> Vec<Ma
             complete(st, work)
         }
         AttemptEnd::Interrupted => interrupted(st, step),
+        AttemptEnd::HandedOver { .. } => vec![May::GoOn { role: Role::Main, iteration: st.iteration }],
         end => bad_end(st, step, end),
     }
 }
@@ -95,7 +96,10 @@ fn bad_end(st: &mut St, step: &Step, end: &AttemptEnd) -> Vec<May> {
         AttemptEnd::TimedOut => failure(st, step, ErrorClass::Timeout, None, None),
         AttemptEnd::Stopped => failure(st, step, ErrorClass::Transient, Some("stopped"), None),
         AttemptEnd::Blocked { reason, until, .. } => vec![May::Hold { reason: *reason, until: *until }],
-        AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } | AttemptEnd::Interrupted => Vec::new(),
+        AttemptEnd::Succeeded { .. }
+        | AttemptEnd::Checked { .. }
+        | AttemptEnd::Interrupted
+        | AttemptEnd::HandedOver { .. } => Vec::new(),
     }
 }
 
@@ -153,6 +157,9 @@ fn after_check(st: &mut St, step: &Step, work: &Work, end: &AttemptEnd) -> Vec<M
                 may.push(May::Hold { reason: HoldReason::Interruption, until: None });
             }
             return may;
+        }
+        AttemptEnd::HandedOver { .. } => {
+            return vec![May::GoOn { role: Role::Check, iteration: st.iteration }];
         }
         end => return bad_end(st, step, end),
     };

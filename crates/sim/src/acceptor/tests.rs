@@ -78,7 +78,8 @@ impl Pen {
     }
 
     pub fn ends(&mut self, id: AttemptId, end: AttemptEnd) {
-        self.put(Event::AttemptEnded { attempt: id, end, cost: Cost::default(), proofs: Vec::new() });
+        let (cost, proofs) = (Cost::default(), Vec::new());
+        self.put(Event::AttemptEnded { attempt: id, end, cost, proofs, by: None });
     }
 
     pub fn goes_on(&mut self, at: StepAt, role: Role, iteration: u32) {

@@ -299,7 +299,10 @@ fn failure(end: Option<&AttemptEnd>) -> Option<(ErrorClass, Option<&str>, Option
     match end? {
         AttemptEnd::Failed { class, code, retry_at, .. } => Some((*class, code.as_deref(), *retry_at)),
         AttemptEnd::TimedOut => Some((ErrorClass::Timeout, None, None)),
-        AttemptEnd::Stopped => Some((ErrorClass::Transient, Some("stopped"), None)),
+        // Nobody is there to take an undo over.
+        AttemptEnd::Stopped | AttemptEnd::HandedOver { .. } => {
+            Some((ErrorClass::Transient, Some("stopped"), None))
+        }
         // Nobody is asked about an undo.
         AttemptEnd::Blocked { .. } => Some((ErrorClass::NonRetryable, Some("stopped"), None)),
         AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } | AttemptEnd::Interrupted => None,

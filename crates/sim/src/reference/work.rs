@@ -206,6 +206,8 @@ impl<'a> Eval<'a> {
             AttemptEnd::Blocked { reason: HoldReason::Budget, .. } if self.has_budget(doing) => {
                 return Err(Race("a budget that somebody else keeps"));
             }
+            // The same once more, by another, and no try is used up.
+            AttemptEnd::HandedOver { .. } => same,
             AttemptEnd::Blocked { until, .. } => self.held(frame, doing, until.is_some(), same),
             _ => return Err(Race("an end that does not fit the attempt")),
         })

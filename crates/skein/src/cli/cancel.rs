@@ -80,7 +80,7 @@ fn carry_through(state: &State, row: &RunRow, output: Output) -> Result<Exit, Ex
     let (waits, had, ask) = (false, false, None);
     let follow =
         Follow { run: &row.run, plan, store, workspace, kept: &kept, before, waits, quiet, had, ask };
-    let last = watch::follow(follow, &own.told, output);
+    let last = watch::follow(follow, &own.told, &|| None, output);
     if last.over == Over::Waits {
         own.host.leave(std::slice::from_ref(&row.run));
     }

@@ -52,6 +52,8 @@ pub fn fork(state: &State, row: &RunRow, from: &str, how: &Stay, output: Output)
     check(row, output)?;
     let mut about = say::about(row, output)?;
     about.user = person::name();
+    // What is recorded is another run.
+    about.record = None;
     let run = new_id();
     let (begin, fork) = prepare(&*state.store, &state.path, row, from, run.clone())
         .map_err(|error| refused(row, &error, output))?;

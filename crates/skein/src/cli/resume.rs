@@ -18,6 +18,7 @@ use crate::{
     own::{self, Own},
     person, say,
     state::{State, failed},
+    taped::Taped,
     watch::{self, Follow, Over},
 };
 
@@ -164,6 +165,7 @@ pub struct Going<'a> {
 /// Shows a run that is owned here until it is over or left, and whatever run retries it.
 pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit {
     let (mut run, mut before) = (going.run.clone(), going.before);
+    let mut all = vec![run.clone()];
     loop {
         let ask = if going.waits { own.ask(state, &run, going.about, output) } else { None };
         let follow = Follow {
@@ -178,15 +180,22 @@ pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit
             had: false,
             ask,
         };
-        let last = watch::follow(follow, &own.told, output);
+        let taped = || {
+            own.taping.flush();
+            Taped::of(going.about, &state.path, &all)
+        };
+        let last = watch::follow(follow, &own.told, &taped, output);
         if let (Over::Closed, Some(next)) = (&last.over, last.next) {
             own.also(next.clone());
+            all.push(next.clone());
             (run, before) = (next, 0);
             continue;
         }
         if last.over == Over::Waits {
             own.host.leave(&[run]);
         }
-        return watch::exit(&last.state, &last.over, own.is_stopped(), output);
+        let exit = watch::exit(&last.state, &last.over, own.is_stopped(), output);
+        let taped = taped().filter(|_| last.over == Over::Closed);
+        return taped.map_or(exit, |taped| taped.tell(exit, output));
     }
 }

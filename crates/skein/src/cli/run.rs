@@ -24,6 +24,7 @@ use crate::{
     person,
     settle::{self, Wishes},
     state::State,
+    taped,
 };
 
 #[derive(Debug, Args)]
@@ -37,6 +38,12 @@ pub struct Arguments {
     /// A folder beyond the project in which steps may work.
     #[arg(long = "allow-root", value_name = "DIR")]
     allow_root: Vec<PathBuf>,
+    /// Record what the workers do in this folder, to be replayed.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Do again what is recorded in this folder, without starting anything.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "detach"])]
+    replay: Option<PathBuf>,
     #[command(flatten)]
     how: How,
 }
@@ -102,7 +109,11 @@ fn settled(
         allowed: &arguments.allow_root,
         state: &state.path,
         user: person::name(),
+        replay: arguments.replay.as_deref().map(|path| taped::open(path, output)).transpose()?,
     };
-    settle::settle(plan, &loaded.project, wishes)
-        .map_err(|problems| output.refuse(Exit::Refused, &problems.join("\n       "), None))
+    let mut about = settle::settle(plan, &loaded.project, wishes)
+        .map_err(|problems| output.refuse(Exit::Refused, &problems.join("\n       "), None))?;
+    // What was recorded before goes only when all else is there.
+    about.record = arguments.record.as_deref().map(|path| taped::create(path, plan, output)).transpose()?;
+    Ok(about)
 }

@@ -241,7 +241,7 @@ fn follow(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit>
     let watched = watched(&state, &row, output)?;
     let told = others::listen(&state, &row.run, output)
         .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
-    match watch::follow(watched.follow(), &told, output).over {
+    match watch::follow(watched.follow(), &told, &|| None, output).over {
         Over::Broken(why) => Err(output.refuse(Exit::Store, &why, None)),
         _ => Ok(Exit::Done),
     }

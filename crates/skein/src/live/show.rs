@@ -167,7 +167,8 @@ impl<S: Surface> Live<S> {
                     AttemptEnd::Succeeded { .. }
                     | AttemptEnd::Stopped
                     | AttemptEnd::Interrupted
-                    | AttemptEnd::Blocked { .. } => false,
+                    | AttemptEnd::Blocked { .. }
+                    | AttemptEnd::HandedOver { .. } => false,
                 };
                 if bad {
                     self.wrong.insert(attempt.at, *attempt);

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use skein_core::{ir::Worker, plan::Definition};
 
+use skein_host::crew::relay;
+
 use crate::config;
 
 #[derive(Debug, Serialize)]
@@ -52,7 +54,7 @@ impl Estimate {
         let agents = bound != Some(0) || !per_item.is_empty();
         Estimate {
             agent_starts_at_most: bound,
-            assumes: if agents { assumed(config) } else { Vec::new() },
+            assumes: if agents { assumed(definition, config) } else { Vec::new() },
             unknown: unknown(starts.endless, &per_item, agents && config.usd_per_million_tokens.is_none()),
             per_item,
             tokens_at_most: tokens,
@@ -61,10 +63,13 @@ impl Estimate {
     }
 }
 
-fn assumed(config: &config::Estimate) -> Vec<String> {
+fn assumed(definition: &Definition, config: &config::Estimate) -> Vec<String> {
     let tokens = skein_core::plan::grouped(config.tokens_per_attempt);
     let mut assumes = vec![format!("{tokens} tokens each time an agent is started")];
     assumes.extend(config.usd_per_million_tokens.map(|usd| format!("${usd} for a million tokens")));
+    let steps = definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+    let relieved = steps.filter(|step| !relay::named(step).is_empty()).count();
+    assumes.extend((relieved > 0).then(|| "that no agent takes over from another".to_owned()));
     assumes
 }
 

@@ -9,6 +9,7 @@ use super::{
     StepView,
     step::{GateView, InputView, RouteView, WorkView},
     text::length,
+    turns::TurnView,
     words::listed,
 };
 
@@ -28,6 +29,7 @@ pub fn facts(step: &StepView) -> Vec<String> {
     let mut facts = vec![doing(step)];
     facts.extend(step.work.iter().flat_map(provided));
     facts.extend(step.work.iter().filter(|work| !work.may.is_empty()).map(may));
+    facts.extend(step.work.iter().flat_map(|work| turns(&work.agents)));
     facts.extend((!step.after.is_empty()).then(|| format!("after {}", few(&step.after, "and"))));
     facts.extend(step.when.as_ref().map(|when| format!("only if {}", short(when))));
     facts.extend(step.gate.iter().flat_map(asked));
@@ -43,6 +45,20 @@ pub fn facts(step: &StepView) -> Vec<String> {
     facts.extend(step.routes.iter().map(route));
     facts.extend(step.undo.as_ref().map(|undo| format!("undone by {}", short(undo))));
     facts
+}
+
+/// Who does it, and who takes over from them.
+fn turns(agents: &[TurnView]) -> Vec<String> {
+    let line = |(i, agent): (usize, &TurnView)| {
+        let who = match i {
+            0 => agent.by.clone(),
+            _ => format!("if that one is used up or down, {}", agent.by),
+        };
+        let model = agent.model.as_ref().map(|model| format!(" with {model}")).unwrap_or_default();
+        let kept = agent.kept_to.as_ref().map(|kept| format!(": {kept}")).unwrap_or_default();
+        format!("{who}{model}{kept}")
+    };
+    agents.iter().enumerate().map(line).collect()
 }
 
 /// The first of many names.

@@ -9,6 +9,7 @@ mod facts;
 mod hooks;
 mod step;
 mod text;
+mod turns;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};

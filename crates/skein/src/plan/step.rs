@@ -14,6 +14,7 @@ use skein_host::crew::{Keeping, OnRetry};
 use super::{
     Inner, Viewer,
     ending::Ending,
+    turns::{TurnView, turns},
     words::{approvers, by, expression, may, model, prose, secret, target, tools},
 };
 use crate::{
@@ -103,6 +104,9 @@ pub struct WorkView {
     pub check: Option<CheckView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary_by: Option<String>,
+    /// All who may do it, in their order, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<TurnView>,
 }
 
 /// An input, with its value if that is known before the run, or what it is worked out from.
@@ -243,6 +247,7 @@ impl WorkView {
                 .as_ref()
                 .map(|check| CheckView { by: by(&check.worker, config), iterations: check.max_iterations }),
             summary_by: work.summary.as_ref().map(|summary| by(&summary.worker, config)),
+            agents: turns(step, &work.worker, config),
         }
     }
 }

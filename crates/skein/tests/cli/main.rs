@@ -28,6 +28,7 @@ mod pages;
 mod parameters;
 mod project;
 mod promises;
+mod replay;
 mod resolver;
 mod run;
 mod runs;

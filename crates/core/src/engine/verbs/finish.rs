@@ -50,7 +50,7 @@ impl Decision<'_> {
     pub(in crate::engine) fn ended(&mut self, attempt: AttemptId, report: Report) {
         let at = attempt.at;
         let phase = self.state.step(at).phase;
-        let Report { end, cost, proofs } = report;
+        let Report { end, cost, proofs, by } = report;
         let (end, proofs) = match attempt.role {
             Role::Main => {
                 let proofs: Vec<Proof> =
@@ -59,7 +59,7 @@ impl Decision<'_> {
             }
             Role::Check | Role::Summary | Role::Undo => (bounded(end), Vec::new()),
         };
-        self.emit(Event::AttemptEnded { attempt, end: end.clone(), cost, proofs });
+        self.emit(Event::AttemptEnded { attempt, end: end.clone(), cost, proofs, by });
         match (phase, attempt.role) {
             (_, Role::Undo) => self.undo_ended(attempt, end),
             (Phase::Stopping, _) => self.stopped(attempt, &end),
@@ -129,8 +129,15 @@ impl Decision<'_> {
             AttemptEnd::Succeeded { .. } => self.complete_work(at),
             AttemptEnd::Interrupted => self.interrupted(attempt),
             AttemptEnd::Blocked { reason, until, message } => self.hold_again(at, reason, until, message),
+            AttemptEnd::HandedOver { .. } => self.handed_over(at),
             other => self.failed(at, other),
         }
+    }
+
+    /// Another does the same at once. No try is used up: who ran out of an account has not failed at the work.
+    pub(in crate::engine) fn handed_over(&mut self, at: crate::engine::StepAt) {
+        let next = self.state.more(at).expect("an attempt ended").next;
+        self.emit(Event::StepGoesOn { at, next: Onward { mode: Mode::Again, ..next } });
     }
 
     /// The work is done and found complete; only a summary can be missing.

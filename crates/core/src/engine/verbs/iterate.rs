@@ -24,6 +24,7 @@ impl Decision<'_> {
             }
             AttemptEnd::Interrupted => self.interrupted(attempt),
             AttemptEnd::Blocked { reason, until, message } => self.hold_again(at, reason, until, message),
+            AttemptEnd::HandedOver { .. } => self.handed_over(at),
             other => self.failed(at, other),
         }
     }

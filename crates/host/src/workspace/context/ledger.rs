@@ -50,6 +50,9 @@ pub(super) struct Main {
     pub id: AttemptId,
     pub started: Time,
     pub ended: Option<(Time, Ending, Cost)>,
+    /// Who did it, where that was not who the step names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,12 +97,13 @@ impl Ledger {
                 let told = self.steps.entry(attempt.at).or_default();
                 told.stage = told.stage.max(1);
                 told.tries = if std::mem::take(&mut told.over) { 1 } else { told.tries + 1 };
-                told.main = Some(Main { id: *attempt, started: record.at, ended: None });
+                told.main = Some(Main { id: *attempt, started: record.at, ended: None, by: None });
             }
-            Event::AttemptEnded { attempt, end, cost, .. } if attempt.role == Role::Main => {
+            Event::AttemptEnded { attempt, end, cost, by, .. } if attempt.role == Role::Main => {
                 let told = self.steps.entry(attempt.at).or_default();
                 if let Some(main) = told.main.as_mut().filter(|main| main.id == *attempt) {
                     main.ended = Some((record.at, ending(end), *cost));
+                    main.by.clone_from(by);
                 }
             }
             Event::AttemptEnded { attempt, end, .. } if attempt.role == Role::Check => {
@@ -129,7 +133,7 @@ impl Ledger {
             _ => Ending::Succeeded,
         };
         let started = reused.started.unwrap_or(reused.ended);
-        let main = Main { id, started, ended: Some((reused.ended, ending, Cost::default())) };
+        let main = Main { id, started, ended: Some((reused.ended, ending, Cost::default())), by: None };
         let told = self.steps.entry(reused.at).or_default();
         (told.main, told.over) = (Some(main), true);
     }
@@ -194,6 +198,6 @@ fn ending(end: &AttemptEnd) -> Ending {
         AttemptEnd::Failed { class, .. } => Ending::Failed(*class),
         AttemptEnd::TimedOut => Ending::Failed(ErrorClass::Timeout),
         AttemptEnd::Interrupted => Ending::Failed(ErrorClass::Interrupted),
-        AttemptEnd::Stopped | AttemptEnd::Blocked { .. } => Ending::Cancelled,
+        AttemptEnd::Stopped | AttemptEnd::Blocked { .. } | AttemptEnd::HandedOver { .. } => Ending::Cancelled,
     }
 }

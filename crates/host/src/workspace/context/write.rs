@@ -54,6 +54,7 @@ impl Writer<'_> {
         if let Some(main) = self.story.ledger.step(view.at).and_then(|told| told.main.as_ref()) {
             let seen = observation::of(self.story.run, main.id)?;
             meta.worker_result = meta::worker_result(view, main, seen);
+            meta.worker_kind = main.by.as_deref().or(meta.worker_kind);
         }
         if let Kind::Call(call) = &step.kind {
             meta.subworkflow = self.called(folder, view, call, path)?;

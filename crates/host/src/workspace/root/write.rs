@@ -95,7 +95,7 @@ impl Root {
 
     /// A whole file, new or in place of the one that was there.
     pub fn replace(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
-        self.fill(name.as_ref(), bytes)?.place()
+        self.fill(name.as_ref(), bytes, false)?.place()
     }
 
     /// A new file in a folder that nobody else uses yet. It may not last.
@@ -127,8 +127,13 @@ impl Root {
         })
     }
 
-    fn fill(&self, name: &Path, bytes: &[u8]) -> Result<Pending> {
-        let mut file = self.create(name, false)?;
+    /// A whole file that may be one to be run, for one that can be put there again: it may not last.
+    pub fn place(&self, name: impl AsRef<Path>, bytes: &[u8], executable: bool) -> Result<()> {
+        self.fill(name.as_ref(), bytes, executable)?.place_unsynced()
+    }
+
+    fn fill(&self, name: &Path, bytes: &[u8], executable: bool) -> Result<Pending> {
+        let mut file = self.create(name, executable)?;
         file.write_all(bytes).map_err(|error| self.error(name, error))?;
         Ok(file)
     }

@@ -52,6 +52,8 @@ impl Place {
 
     pub fn about(&self) -> Value {
         let about = About {
+            record: None,
+            replay: None,
             source: "reference".into(),
             project: self.work.clone(),
             workspace: self.work.clone(),

@@ -1,0 +1,128 @@
+//! What people and the world outside said to a run: gates, holds and waits, in the order in which each step asked.
+//!
+//! Owns which of them are recorded. What only this machine asked for is not: an interruption, a secret that was missing, a
+//! time that had to come.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use skein_core::{
+    engine::{Decision, Event, Opening, Record},
+    ids::SignalName,
+    ir::HoldReason,
+    plan::Plan,
+    view::Names,
+};
+
+use super::{DECISIONS, ENTRY_BYTES, Tape, TapeError};
+
+/// Who the engine names when a time decided.
+const TIME: &str = "system:timeout";
+
+/// One question and its answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decided {
+    /// Which try at the whole run, from 1.
+    #[serde(rename = "try", default = "first", skip_serializing_if = "is_first")]
+    pub whole: u32,
+    /// The path of the step that asked.
+    pub step: String,
+    pub answer: Answer,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+fn first() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
+fn is_first(whole: &u32) -> bool {
+    *whole == 1
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Answer {
+    Approve,
+    Reject,
+    Signal {
+        name: SignalName,
+        payload: Arc<Value>,
+    },
+    /// Nobody answered: its time came, or the run ended before.
+    Nobody,
+}
+
+/// Whether an event asks something that is recorded, and where.
+pub fn asks(event: &Event) -> Option<(skein_core::engine::StepAt, Opening)> {
+    match event {
+        Event::Opened { at, opening, .. } => Some((*at, *opening)),
+        Event::StepHeld { until: Some(_), .. }
+        | Event::StepHeld { reason: HoldReason::Interruption | HoldReason::Secret, .. } => None,
+        Event::StepHeld { at, opening, .. } => Some((*at, *opening)),
+        _ => None,
+    }
+}
+
+/// What was asked and answered in a run, by its journal.
+pub fn decided<'a>(plan: &Plan, records: impl Iterator<Item = &'a Record>) -> Vec<Decided> {
+    let mut names = Names::new(plan.definition.clone());
+    let mut asked: BTreeMap<Opening, Decided> = BTreeMap::new();
+    let mut whole = first();
+    for Record { event, .. } in records {
+        names.feed(event);
+        if let Event::RunStarted { start, .. } = event {
+            whole = start.attempt;
+        }
+        if let Some((at, opening)) = asks(event) {
+            let (step, answer) = (names.step(at), Answer::Nobody);
+            asked.insert(opening, Decided { whole, step, answer, by: None, reason: None });
+        }
+        let (opening, answer, by, reason) = match event {
+            Event::Decided { opening, decision, by, reason } if by != TIME => {
+                let answer = match decision {
+                    Decision::Approve => Answer::Approve,
+                    Decision::Reject => Answer::Reject,
+                };
+                (opening, answer, Some(by.clone()), reason.clone())
+            }
+            Event::SignalTaken { opening, name, payload, .. } => {
+                let answer = Answer::Signal { name: name.clone(), payload: payload.clone() };
+                (opening, answer, None, None)
+            }
+            _ => continue,
+        };
+        if let Some(one) = asked.get_mut(opening) {
+            (one.answer, one.by, one.reason) = (answer, by, reason);
+        }
+    }
+    asked.into_values().collect()
+}
+
+impl Tape {
+    /// Keeps all that was decided in one try, in place of what was known of it.
+    pub fn write_decisions(&self, decided: Vec<Decided>) -> Result<(), TapeError> {
+        let Some(whole) = decided.first().map(|one| one.whole) else { return Ok(()) };
+        let mut all = self.decisions()?;
+        all.retain(|one| one.whole != whole);
+        all.extend(decided);
+        // Those of one step stay in their order.
+        all.sort_by(|a, b| (a.whole, &a.step).cmp(&(b.whole, &b.step)));
+        self.write_json(DECISIONS, &serde_json::to_value(all).expect("decisions are JSON"))
+    }
+
+    /// What was decided, of each step in the order in which it asked.
+    pub fn decisions(&self) -> Result<Vec<Decided>, TapeError> {
+        let bytes = match self.root.read(DECISIONS, ENTRY_BYTES) {
+            Err(error) if error.is_missing() => return Ok(Vec::new()),
+            other => other?,
+        };
+        serde_json::from_slice(&bytes)
+            .map_err(|error| TapeError::Wrong(DECISIONS.to_owned(), error.to_string()))
+    }
+}

@@ -1,0 +1,312 @@
+//! Recordings, as commands have to do with them: what people decide is recorded and said again, and how it went is told.
+//!
+//! Owns the thread that does so beside the runs of this process. What workers do is recorded and replayed by the host.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Weak,
+        mpsc::{Receiver, Sender, channel},
+    },
+};
+
+use serde_json::{Value, json};
+use skein_core::{
+    engine::{Actor, Decision, Event, Input, Opening, OpeningKind, OpeningState, Record, StepAt},
+    ids::RunId,
+    ir::{Approver, HoldReason},
+    plan::Plan,
+};
+use skein_host::{
+    crew::About,
+    hands::Running,
+    host::{Host, Recall, Told, Watcher},
+    store::Store,
+    tape::{Answer, Decided, Tape, TapeError, asks, decided, markers},
+    workspace::{Root, RunDir},
+};
+
+use crate::{
+    exit::Exit,
+    output::{Format, Output},
+};
+
+/// Who says what was recorded.
+const REPLAY: &str = "replay";
+
+/// Something to do beside a run.
+#[derive(Debug)]
+enum Do {
+    /// What people decided in it so far is to be recorded.
+    Record(RunId),
+    /// It asks something that may have been answered when it was recorded.
+    Answer(Box<Asked>),
+    /// Tell when all that was asked before is done.
+    Flush(Sender<()>),
+}
+
+#[derive(Debug)]
+struct Asked {
+    run: RunId,
+    tape: PathBuf,
+    /// Which try at the whole run.
+    whole: u32,
+    step: String,
+    at: StepAt,
+    /// Which question of that step it is, from 0.
+    nth: usize,
+    opening: Opening,
+    approvers: Vec<Approver>,
+}
+
+/// The thread, by what is said to it.
+#[derive(Debug, Clone)]
+pub struct Taping(Sender<Do>);
+
+impl Taping {
+    /// What is told of runs is listened to on its way. The thread begins with [`Inbox::serve`].
+    pub fn new(mut inner: Watcher) -> (Taping, Watcher, Inbox) {
+        let (to, inbox) = channel();
+        let tell = to.clone();
+        let watcher: Watcher = Box::new(move |told| {
+            if let Told::Row { running, batch } = &told {
+                let wanted = wanted(*running, &batch.records);
+                // Whoever does not listen any more has ended.
+                wanted.into_iter().for_each(|wanted| drop(tell.send(wanted)));
+            }
+            inner(told);
+        });
+        (Taping(to), watcher, Inbox(inbox))
+    }
+
+    /// Waits until all that happened so far is recorded.
+    pub fn flush(&self) {
+        let (done, wait) = channel();
+        if self.0.send(Do::Flush(done)).is_ok() {
+            let _ = wait.recv();
+        }
+    }
+}
+
+/// What a row makes to do.
+fn wanted(running: Running<'_>, records: &[Record]) -> Vec<Do> {
+    let path = |name: &str| running.about.get(name).and_then(Value::as_str).map(PathBuf::from);
+    let answers =
+        |event: &Event| matches!(event, Event::Decided { .. } | Event::SignalTaken { .. } | Event::Closed);
+    let mut wanted = Vec::new();
+    if path("record").is_some() && records.iter().any(|record| answers(&record.event)) {
+        wanted.push(Do::Record(running.run.clone()));
+    }
+    if let Some(tape) = path(REPLAY) {
+        let asked = records.iter().filter_map(|record| asks(&record.event));
+        wanted
+            .extend(asked.map(|(at, opening)| Do::Answer(Box::new(Asked::of(running, &tape, at, opening)))));
+    }
+    wanted
+}
+
+impl Asked {
+    fn of(running: Running<'_>, tape: &Path, at: StepAt, opening: Opening) -> Asked {
+        let step = running.names.step(at);
+        let before = running.state.openings.iter().take(opening.0 as usize);
+        let nth = before.filter(|other| counts(other) && running.names.step(other.at) == step).count();
+        let approvers = running.state.opening(opening).map(|one| one.approvers.clone()).unwrap_or_default();
+        let whole = running.state.start.as_ref().map_or(1, |start| start.attempt);
+        let (run, tape) = (running.run.clone(), tape.to_owned());
+        Asked { run, tape, whole, step, at, nth, opening, approvers }
+    }
+
+    /// What was answered to the same question.
+    fn among<'a>(&self, all: &'a [Decided]) -> Option<&'a Decided> {
+        all.iter().filter(|one| one.whole == self.whole && one.step == self.step).nth(self.nth)
+    }
+
+    /// What was answered then, as it is said now. None: nobody answered.
+    fn input(&self, recorded: &Decided) -> Option<Input> {
+        let decide = |decision| {
+            let roles = self.approvers.iter().filter_map(|approver| match approver {
+                Approver::Role(role) => Some(role.clone()),
+                Approver::User(_) => None,
+            });
+            let by = Actor { name: recorded.by.clone().unwrap_or_default(), roles: roles.collect() };
+            Input::Decide { opening: self.opening, decision, by, reason: recorded.reason.clone() }
+        };
+        match &recorded.answer {
+            Answer::Approve => Some(decide(Decision::Approve)),
+            Answer::Reject => Some(decide(Decision::Reject)),
+            Answer::Signal { name, payload } => {
+                Some(Input::Signal { name: name.clone(), payload: payload.clone(), to: Some(self.at) })
+            }
+            Answer::Nobody => None,
+        }
+    }
+}
+
+/// Whether a question is one of those that are recorded: the same as [`asks`] says of its event.
+fn counts(opening: &OpeningState) -> bool {
+    match opening.kind {
+        OpeningKind::Gate | OpeningKind::Wait => true,
+        OpeningKind::Hold(HoldReason::Interruption | HoldReason::Secret) => false,
+        OpeningKind::Hold(_) => opening.deadline.is_none(),
+    }
+}
+
+/// What is said to the thread.
+#[derive(Debug)]
+pub struct Inbox(Receiver<Do>);
+
+impl Inbox {
+    /// Does what is asked for, until nobody is left to ask. `someone`: a person is there who answers what was not recorded.
+    pub fn serve(self, store: Arc<dyn Store>, host: Weak<Host>, someone: bool, output: Output) {
+        let body = move || {
+            for wanted in &self.0 {
+                match wanted {
+                    Do::Record(run) => keep(&*store, &run, output),
+                    Do::Answer(asked) => {
+                        let Some(host) = host.upgrade() else { return };
+                        answer(&host, &asked, someone);
+                    }
+                    Do::Flush(done) => drop(done.send(())),
+                }
+            }
+        };
+        // Without a thread nothing is flushed either, and what is missing is told when it is replayed.
+        let _ = std::thread::Builder::new().name("tape".into()).spawn(body);
+    }
+}
+
+/// Records what people decided in a run so far, if it is one that is recorded.
+pub fn keep(store: &dyn Store, run: &RunId, output: Output) {
+    if let Err(why) = record(store, run) {
+        output.warn(&format!("what was decided is not recorded: {why}"));
+    }
+}
+
+fn record(store: &dyn Store, run: &RunId) -> Result<(), String> {
+    let Some(row) = store.run(run).map_err(|error| error.to_string())? else { return Ok(()) };
+    let Some(tape) = About::read(&row.about)?.record else { return Ok(()) };
+    let tape = Tape::open(&tape).map_err(|error| error.to_string())?;
+    let plan = Recall::new(store).plan(&row).map_err(|error| error.to_string())?;
+    let mut records = Vec::new();
+    let read = store.read(run, 0, &mut |batch| {
+        records.extend(batch.records);
+        true
+    });
+    read.map_err(|error| error.to_string())?;
+    tape.write_decisions(decided(&plan, records.iter())).map_err(|error| error.to_string())
+}
+
+/// Says what was said when it was recorded. What was not is for a person, and where there is none the run ends.
+fn answer(host: &Host, asked: &Asked, someone: bool) {
+    let recorded = Tape::open(&asked.tape).and_then(|tape| tape.decisions());
+    let problem = match recorded {
+        Ok(all) => match asked.among(&all) {
+            Some(recorded) => match asked.input(recorded).and_then(|input| host.say(&asked.run, input)) {
+                Some(Err(refusal)) => {
+                    format!("what was decided at `{}` is refused now: {refusal}", asked.step)
+                }
+                Some(Ok(())) | None => return,
+            },
+            None if someone => return,
+            None => format!("`{}` asks for a decision that was not recorded", asked.step),
+        },
+        Err(error) => error.to_string(),
+    };
+    let input = Input::Cancel { by: REPLAY.to_owned(), reason: Some(problem) };
+    let _ = host.say(&asked.run, input);
+}
+
+/// A folder for a recording, before anything is recorded in it.
+pub fn create(path: &Path, plan: &Plan, output: Output) -> Result<PathBuf, Exit> {
+    let workflow = &plan.definition.root().workflow;
+    let about = json!({
+        "id": workflow.id.to_string(),
+        "version": workflow.version,
+        "dialect": workflow.origin.dialect,
+    });
+    opened(Tape::create(path, &about), output)
+}
+
+/// A recording that is there.
+pub fn open(path: &Path, output: Output) -> Result<PathBuf, Exit> {
+    opened(Tape::open(path), output)
+}
+
+fn opened(tape: Result<Tape, TapeError>, output: Output) -> Result<PathBuf, Exit> {
+    let tape = tape.map_err(|error| error.to_string());
+    let whole = tape.and_then(|tape| std::fs::canonicalize(tape.path()).map_err(|error| error.to_string()));
+    whole.map_err(|why| output.refuse(Exit::Refused, &why, None))
+}
+
+/// How recording or replaying went.
+#[derive(Debug)]
+pub struct Taped {
+    replayed: bool,
+    folder: PathBuf,
+    attempts: usize,
+    /// What is not recorded whole, or was not as it was recorded.
+    problems: Vec<String>,
+    /// What was recorded and not asked for.
+    unasked: Vec<String>,
+}
+
+impl Taped {
+    /// Of a run that is over, and of those that it retried. None: it was neither recorded nor replayed.
+    pub fn of(about: &About, state: &Path, runs: &[RunId]) -> Option<Taped> {
+        let (folder, replayed) = match (&about.record, &about.replay) {
+            (Some(folder), _) => (folder.clone(), false),
+            (None, Some(folder)) => (folder.clone(), true),
+            (None, None) => return None,
+        };
+        let (mut places, mut problems) = (BTreeSet::new(), Vec::new());
+        for run in runs {
+            let kept = Root::open(state).and_then(|state| markers(&RunDir::open(&state, run)?));
+            // A run without a folder has had no attempt.
+            for marker in kept.unwrap_or_default() {
+                problems.extend(marker.problem.map(|problem| problem.trim_end().to_owned()));
+                places.insert(marker.place);
+            }
+        }
+        let all = Tape::open(&folder).and_then(|tape| tape.all()).unwrap_or_default();
+        let unasked = all.into_iter().filter(|place| replayed && !places.contains(place)).collect();
+        Some(Taped { replayed, folder, attempts: places.len(), problems, unasked })
+    }
+
+    pub fn value(&self) -> (&'static str, Value) {
+        let Taped { folder, attempts, problems, unasked, .. } = self;
+        match self.replayed {
+            true => (
+                "replayed",
+                json!({"from": folder, "attempts": attempts, "differs": problems, "unasked": unasked}),
+            ),
+            false => ("recorded", json!({"to": folder, "attempts": attempts, "not_whole": problems})),
+        }
+    }
+
+    /// Tells people, and says how the command ends.
+    pub fn tell(&self, exit: Exit, output: Output) -> Exit {
+        let Taped { folder, attempts, problems, unasked, .. } = self;
+        if output.format == Format::Human {
+            let s = if *attempts == 1 { "" } else { "s" };
+            output.text(&match self.replayed {
+                true => format!(
+                    "replayed {attempts} attempt{s} from {}: nothing was started or spent, and what it cost is what was recorded\n",
+                    folder.display()
+                ),
+                false => format!("recorded {attempts} attempt{s} in {}\n", folder.display()),
+            });
+        }
+        if !output.is_json() {
+            let word = if self.replayed { "not as it was recorded" } else { "not recorded whole" };
+            problems.iter().for_each(|problem| output.warn(&format!("{word}: {problem}")));
+            if !unasked.is_empty() {
+                output.warn(&format!("recorded and not asked for: {}", unasked.join(", ")));
+            }
+        }
+        match (problems.is_empty(), exit) {
+            (false, Exit::Done) => Exit::Failed,
+            _ => exit,
+        }
+    }
+}
