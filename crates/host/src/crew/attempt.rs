@@ -88,9 +88,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
     if let Some(report) = tree::finished(visit, &base, place)? {
         return Ok(Begun::Over(report));
     }
-    let files = run.attempt(job.attempt).map_err(wrong)?;
-    let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
-    files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
+    let files = begin_files(&run, &job)?;
     let mut tree = Place::enter(visit, base, place)?;
     let folder = tree.folder.clone();
     take_in(&run, &folder, &job)?;
@@ -125,18 +123,10 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
     let own = tree.behind(visit).map_err(never)?;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
     let (behind, made) = confine::behind(shared, &job, &places).map_err(wrong)?;
-    if behind.is_some() {
-        let scratch = files.scratch().map_err(wrong)?;
-        task.environment.push(("TMPDIR".into(), scratch.path().into()));
-    }
     task.behind = behind;
     task.stdin = command.stdin.into();
     task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
-    let limits = [job.limit, job.tool().and_then(|tool| tool.limit)];
-    task.limit = limits.into_iter().flatten().min();
-    (task.idle, task.start) = (job.idle, job.start);
-    task.filter = shared.filter();
-    task.tell = shared.tell(&job);
+    bound(shared, &job, &files, &mut task)?;
     let hired = hire::hire(shared, &job, &run, plain, &mut task)?;
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
     let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
@@ -161,6 +151,28 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
         tree,
     };
     Ok(Begun::Ready(Box::new((task, laid))))
+}
+
+/// The folder of the attempt, with what it is given.
+fn begin_files(run: &RunDir, job: &Job) -> Result<AttemptDir, AttemptEnd> {
+    let files = run.attempt(job.attempt).map_err(wrong)?;
+    let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
+    files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
+    Ok(files)
+}
+
+/// How long it may take, who sees what it prints, and where it may leave what it needs only meanwhile.
+fn bound(shared: &Shared, job: &Job, files: &AttemptDir, task: &mut Task) -> Result<(), AttemptEnd> {
+    if task.behind.is_some() {
+        let scratch = files.scratch().map_err(wrong)?;
+        task.environment.push(("TMPDIR".into(), scratch.path().into()));
+    }
+    let limits = [job.limit, job.tool().and_then(|tool| tool.limit)];
+    task.limit = limits.into_iter().flatten().min();
+    (task.idle, task.start) = (job.idle, job.start);
+    task.filter = shared.filter();
+    task.tell = shared.tell(job);
+    Ok(())
 }
 
 /// Puts the artifacts of others into the workspace.
