@@ -9,19 +9,22 @@ use std::{
 
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptEnd, Cost, Report, Role},
+    engine::{AttemptEnd, Cost, Proof, Report, Role},
     ir::{ErrorClass, HoldReason, Worker},
     limits,
 };
 
 use super::{
-    Shared, back,
+    Doing, Shared, back,
     command::{Command, Speaks},
+    company::Stay,
     confine, environment,
+    evidence::{Ground, Proving},
     git::Git,
     hire::{self, Hired},
     job::Job,
     prompt::{self, Around},
+    protect::Protected,
     tool,
     tree::{self, Place, Visit},
     verdict,
@@ -57,6 +60,10 @@ pub(super) struct Laid {
     workspace: Option<Root>,
     /// What was made in its folder so that it may write it.
     made: Vec<String>,
+    /// What it must prove.
+    proving: Option<Proving>,
+    /// What it must leave as it is, and who else works there.
+    protected: Option<(Protected, Stay)>,
     walled: bool,
     /// The state folder.
     state: PathBuf,
@@ -127,9 +134,13 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
     task.stdin = command.stdin.into();
     task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
     bound(shared, &job, &files, &mut task)?;
+    let ground = Ground::of(&task, &job, &places, &own_files).map_err(wrong)?;
     let hired = hire::hire(shared, &job, &run, plain, &mut task)?;
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
-    let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
+    let without: Vec<Identity> = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
+    let proving = Proving::of(&job, &run, ground, &without)?;
+    let protected = Protected::of(shared, &job, &run, &files, &folder, &without)?;
+    let protected = protected.map(|protected| (protected, shared.company.enter(folder.path())));
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
     let workspace = workspace.map(|workspace| tree.of_shared(&workspace)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
@@ -145,6 +156,8 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEn
         check,
         workspace,
         made,
+        proving,
+        protected,
         walled: task.behind.is_some(),
         state,
         mark,
@@ -217,14 +230,19 @@ fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
 
 impl Laid {
     /// What became of the attempt, now that its program has ended, and what it spent.
-    pub fn take_up(&mut self, shared: &Shared, ended: &Ended) -> Report {
+    pub fn take_up(&mut self, shared: &Shared, key: &Doing, ended: &Ended) -> Report {
+        let (end, proofs) = match confine::unmake(&self.made, &self.folder) {
+            Ok(()) => self.became(shared, key, ended),
+            Err(error) => (wrong(error), Vec::new()),
+        };
+        let end = match &self.protected {
+            Some((protected, stay)) => protected.judge(end, &self.job, stay.was_alone()),
+            None => end,
+        };
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
-        let end = match confine::unmake(&self.made, &self.folder) {
-            Ok(()) => self.became(shared, ended),
-            Err(error) => wrong(error),
-        };
-        let report = Report { end, cost: self.hired.as_ref().map_or_else(Cost::default, Hired::cost) };
+        let cost = self.hired.as_ref().map_or_else(Cost::default, Hired::cost);
+        let report = Report { proofs, ..Report::new(end, cost) };
         let visit = Visit { shared, job: &self.job, run: &self.run, mark: &self.mark };
         self.tree.end(visit, &self.files, report)
     }
@@ -233,13 +251,14 @@ impl Laid {
         Visit { shared, job: &self.job, run: &self.run, mark: &self.mark }
     }
 
-    fn became(&self, shared: &Shared, ended: &Ended) -> AttemptEnd {
-        match self.job.attempt.role {
+    fn became(&self, shared: &Shared, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
+        let end = match self.job.attempt.role {
             Role::Check => self.checked(shared, ended),
-            Role::Main => self.worked(ended),
+            Role::Main => return self.worked(shared, key, ended),
             Role::Summary => self.summed_up(ended),
             Role::Undo => self.given(ended),
-        }
+        };
+        (end, Vec::new())
     }
 
     /// What a worker that ended well says that it gave. An agent says so itself; of others the exit status is all there is.
@@ -253,25 +272,28 @@ impl Laid {
     }
 
     fn failed(&self, ended: &Ended) -> AttemptEnd {
-        let usual = match self.job.worker {
-            Worker::Agent { .. } => ErrorClass::AgentError,
-            _ => ErrorClass::Transient,
-        };
         match self.files.back() {
-            Ok(back) => back::failed(ended, &back, usual, self.walled),
+            Ok(back) => back::failed(ended, &back, usual(&self.job.worker), self.walled),
             Err(error) => wrong(error),
         }
     }
 
-    /// The work itself: what it gave, and the artifacts it declared.
-    fn worked(&self, ended: &Ended) -> AttemptEnd {
+    /// The work itself: what it gave, what is proven of it, and the artifacts it declared.
+    fn worked(&self, shared: &Shared, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
         let end = self.given(ended);
-        if !matches!(end, AttemptEnd::Succeeded { .. }) || self.job.gives.is_empty() {
-            return end;
+        if !matches!(end, AttemptEnd::Succeeded { .. }) {
+            return (end, Vec::new());
         }
-        match self.keep() {
-            Ok(()) => end,
-            Err(end) => end,
+        let proofs = match &self.proving {
+            Some(proving) => proving.prove(shared, &self.job, key),
+            None => Some(Vec::new()),
+        };
+        let Some(proofs) = proofs else { return (AttemptEnd::Stopped, Vec::new()) };
+        // What is not proven is not handed on.
+        let keeps = !self.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds);
+        match if keeps { self.keep() } else { Ok(()) } {
+            Ok(()) => (end, proofs),
+            Err(end) => (end, proofs),
         }
     }
 
@@ -361,6 +383,14 @@ impl Laid {
         let bytes =
             self.files.root().file(AttemptDir::STDOUT).ok().and_then(|(file, _)| tail(file, SAID).ok());
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+    }
+}
+
+/// What the failure of a worker is, if it says nothing else.
+pub(super) fn usual(worker: &Worker) -> ErrorClass {
+    match worker {
+        Worker::Agent { .. } => ErrorClass::AgentError,
+        _ => ErrorClass::Transient,
     }
 }
 

@@ -6,9 +6,12 @@
 mod about;
 mod attempt;
 mod back;
+mod before;
 mod command;
+mod company;
 mod confine;
 mod environment;
+mod evidence;
 mod git;
 mod guard;
 mod hire;
@@ -16,6 +19,7 @@ mod hook;
 mod job;
 mod overlay;
 mod prompt;
+mod protect;
 mod publish;
 mod tool;
 mod tree;
@@ -41,6 +45,7 @@ pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 
 use self::{
     attempt::{Begun, Laid},
+    company::Company,
     job::Job,
     tree::Trees,
 };
@@ -88,6 +93,7 @@ struct Shared {
     /// Held by who writes a context folder.
     telling: Mutex<()>,
     contexts: Arc<Contexts>,
+    company: Arc<Company>,
     trees: Trees,
     /// Told when something of `live` is gone.
     left: Condvar,
@@ -99,10 +105,12 @@ type Doing = (RunId, Work);
 /// An attempt or a hook that has begun.
 enum Live {
     /// Its program has not been started; whether it is still to be.
-    Ahead {
-        stopped: bool,
+    Ahead { stopped: bool },
+    Working {
+        handle: Handle,
+        /// How it is to end, if someone asked for that: what is started after it for the same is not to go on either.
+        ending: Option<fn(&Handle)>,
     },
-    Working(Handle),
 }
 
 impl fmt::Debug for Crew {
@@ -130,6 +138,7 @@ impl Crew {
             live: Mutex::default(),
             telling: Mutex::default(),
             contexts: Arc::default(),
+            company: Arc::default(),
             trees: Trees::default(),
             left: Condvar::new(),
         };
@@ -194,17 +203,22 @@ impl Shared {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
         let ended = worker::run(task, |handle| self.started(&key, handle));
-        let Report { end, cost } = laid.take_up(self, &ended);
-        self.finish(&key, end, cost, finish);
+        let report = laid.take_up(self, &key, &ended);
+        self.finish(&key, report, finish);
     }
 
     /// From now on it is stopped by this. It may have been called off before.
     fn started(&self, key: &Doing, handle: Handle) {
         if let Some(live) = self.live().get_mut(key) {
-            if let Live::Ahead { stopped: true } = live {
-                handle.stop();
+            let ending = match live {
+                Live::Ahead { stopped: true } => Some(Handle::stop as fn(&Handle)),
+                Live::Ahead { stopped: false } => None,
+                Live::Working { ending, .. } => *ending,
+            };
+            if let Some(end) = ending {
+                end(&handle);
             }
-            *live = Live::Working(handle);
+            *live = Live::Working { handle, ending };
         }
     }
 
@@ -220,12 +234,12 @@ impl Shared {
 
     /// An attempt that came to nothing before it could use anything.
     fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
-        self.finish(key, end, Cost::default(), finish);
+        self.finish(key, Report::new(end, Cost::default()), finish);
     }
 
-    fn finish(&self, key: &Doing, end: AttemptEnd, cost: Cost, finish: Finish) {
+    fn finish(&self, key: &Doing, report: Report, finish: Finish) {
         self.gone(key);
-        finish.tell(Report { end: self.without_secrets(end), cost });
+        finish.tell(self.without_secrets(report));
     }
 
     /// Asks for the end of something that has begun.
@@ -236,7 +250,16 @@ impl Shared {
     }
 
     /// Secrets are taken out before anything is decided or kept.
-    fn without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
+    fn without_secrets(&self, report: Report) -> Report {
+        let Report { end, cost, mut proofs } = report;
+        for proof in &mut proofs {
+            proof.what = self.redactor.redact_str(&proof.what);
+            proof.found = self.redactor.redact_str(&proof.found);
+        }
+        Report { end: self.end_without_secrets(end), cost, proofs }
+    }
+
+    fn end_without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
         let texts = |texts: Vec<String>| texts.iter().map(|text| self.redactor.redact_str(text)).collect();
         match end {
             AttemptEnd::Succeeded { output } => {
@@ -265,14 +288,20 @@ impl Live {
     fn stop(&mut self) {
         match self {
             Live::Ahead { stopped } => *stopped = true,
-            Live::Working(handle) => handle.stop(),
+            Live::Working { handle, ending } => {
+                handle.stop();
+                ending.get_or_insert(Handle::stop);
+            }
         }
     }
 
     fn kill(&mut self) {
         match self {
             Live::Ahead { stopped } => *stopped = true,
-            Live::Working(handle) => handle.kill(),
+            Live::Working { handle, ending } => {
+                handle.kill();
+                *ending = Some(Handle::kill);
+            }
         }
     }
 }
@@ -291,7 +320,7 @@ impl Hands for Crew {
                 let (task, laid) = *ready;
                 shared.work(task, laid, key, finish);
             }
-            Ok(Begun::Over(Report { end, cost })) => shared.finish(&key, end, cost, finish),
+            Ok(Begun::Over(report)) => shared.finish(&key, report, finish),
             Err(end) => shared.end(&key, end, finish),
         };
         // Without a thread the attempt is dropped, and so told to be lost.

@@ -102,6 +102,10 @@ fn artifacts(job: &Job) -> Option<String> {
 fn last(job: &Job) -> Option<String> {
     let mut parts = Vec::new();
     parts.extend(job.failed.as_ref().map(|why| data("Why the earlier attempt failed", "text", why)));
+    for proof in job.proofs.iter().filter(|proof| !proof.found.is_empty()) {
+        let label = format!("What was found when it was to be proven that {}", proof.what);
+        parts.push(data(&label, "text", &proof.found));
+    }
     if !job.reasons.is_empty() {
         let text = job.reasons.iter().map(|reason| format!("- {reason}")).collect::<Vec<_>>().join("\n");
         parts.push(data("Your work was checked and found incomplete. What the check said", "text", &text));

@@ -5,12 +5,14 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl workspace.json changes.diff
+//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl before.json workspace.json
+//!                         changes.diff
 //!     back/               output error: what the worker may write
 //!     tmp/                where it leaves what it needs only while it works
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
 //!   homes/<step>/<agent>/ what an agent of a step is configured by and remembers
 //!   hooks/<number>/       log: what a hook printed
+//!   before/               what files were like before a step, and what was protected of them
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   trees/<step>.<visit>/ note.json files/: a tree that a step works in alone
 //!   git/<folder>/         states of a workspace
@@ -31,6 +33,7 @@ use super::{Root, root::PathError};
 const RUNS: &str = "runs";
 const ATTEMPTS: &str = "attempts";
 const ARTIFACTS: &str = "artifacts";
+const BEFORE: &str = "before";
 const CONTEXT: &str = "context";
 const FILES: &str = "files";
 const GIT: &str = "git";
@@ -173,6 +176,11 @@ impl RunDir {
     pub fn home(&self, at: StepAt, agent: &str) -> Result<Root, PathError> {
         let StepAt(InstanceIx(instance), step) = at;
         self.root.make_folders(Path::new(HOMES).join(format!("{instance}.{step}")).join(agent), true)
+    }
+
+    /// What is remembered of how it was before steps began.
+    pub fn before(&self) -> Result<Root, PathError> {
+        self.root.make_folders_unsynced(BEFORE, true)
     }
 
     /// The folder of a tree that a step works in alone, made where it is not there yet. Each visit has another.

@@ -129,6 +129,7 @@ fn reach(work: &WorkView) -> Vec<String> {
     facts.extend(
         (!work.protects.is_empty()).then(|| format!("must not change {}", few(&work.protects, "or"))),
     );
+    facts.extend(work.evidence.iter().map(|proof| format!("is done only if {proof}")));
     facts.extend((!work.network).then(|| "has no network".to_owned()));
     facts
 }

@@ -81,6 +81,8 @@ pub struct WorkView {
     pub secrets: Vec<SecretView>,
     /// What it must leave as it is.
     pub protects: Vec<String>,
+    /// What must be so before it counts as done.
+    pub evidence: Vec<String>,
     pub takes: Vec<TakeView>,
     pub gives: Vec<GiveView>,
     /// Who decides whether it is complete, and how often it may be done again.
@@ -213,6 +215,7 @@ impl WorkView {
             network: !no_network,
             secrets: secrets.iter().map(secret).collect(),
             protects: protect.clone(),
+            evidence: work.evidence.iter().map(ToString::to_string).collect(),
             takes: takes(work),
             gives: gives(work),
             check: work

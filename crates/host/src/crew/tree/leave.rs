@@ -1,7 +1,7 @@
 //! What becomes of a workspace when an attempt has ended: what it changed is written down, and what was done in a tree
 //! of its own goes home.
 
-use skein_core::engine::{AttemptEnd, Cost, Finding, Report, Role};
+use skein_core::engine::{AttemptEnd, Finding, Report, Role};
 
 use super::{
     Turn, diff, locked,
@@ -26,16 +26,18 @@ impl Place {
         let turn = visit.shared.trees.turn(&visit.job.run);
         let mut turn = locked(&turn);
         let after = self.look(visit, files, &mut turn);
-        let Report { end, cost } = report;
-        if !completes(visit.job, &end) || self.own.is_none() {
-            return Report { end, cost };
+        if !completes(visit.job, &report) || self.own.is_none() {
+            return report;
         }
         let brought = match after {
-            Ok(Some(after)) => self.bring_home(visit, &after, &end, cost),
+            Ok(Some(after)) => self.bring_home(visit, &after, &report),
             Ok(None) => Ok(()),
             Err(why) => Err(unmerged(&why)),
         };
-        Report { end: brought.err().unwrap_or(end), cost }
+        match brought {
+            Ok(()) => report,
+            Err(end) => Report { end, ..report },
+        }
     }
 
     /// Writes down what changed. None: that is not looked at.
@@ -73,13 +75,7 @@ impl Place {
 
     /// What was done in a tree of its own goes into the workspace, unless it is to stay. The end of the attempt, if that
     /// cannot be.
-    fn bring_home(
-        &mut self,
-        visit: Visit<'_>,
-        after: &Taken,
-        end: &AttemptEnd,
-        cost: Cost,
-    ) -> Result<(), AttemptEnd> {
+    fn bring_home(&mut self, visit: Visit<'_>, after: &Taken, report: &Report) -> Result<(), AttemptEnd> {
         let shadow = self.shadow(visit).map_err(|why| unmerged(&why))?;
         let Some(own) = &mut self.own else { return Ok(()) };
         let changes = shadow.changes(&own.note.commit, &after.tree).map_err(|why| unmerged(&why))?;
@@ -90,8 +86,8 @@ impl Place {
         if visit.job.keeping.apart {
             return Ok(());
         }
-        let told = visit.shared.without_secrets(end.clone());
-        merge(visit, &shadow).merge(own, &after.tree, visit.job.attempt, &told, cost)
+        let told = visit.shared.without_secrets(report.clone());
+        merge(visit, &shadow).merge(own, &after.tree, visit.job.attempt, told)
     }
 }
 
@@ -104,12 +100,13 @@ fn unmerged(why: &str) -> AttemptEnd {
 }
 
 /// Whether the work of the step is complete with this end.
-fn completes(job: &Job, end: &AttemptEnd) -> bool {
-    match (job.attempt.role, end) {
+fn completes(job: &Job, report: &Report) -> bool {
+    match (job.attempt.role, &report.end) {
         (Role::Main, AttemptEnd::Succeeded { output }) => {
             let mut output = (**output).clone();
             job.outputs.fill(&mut output);
-            !job.keeping.checked && (job.outputs.is_empty() || job.outputs.check(&output).is_ok())
+            let proven = report.proofs.iter().all(|proof| proof.holds);
+            proven && !job.keeping.checked && (job.outputs.is_empty() || job.outputs.check(&output).is_ok())
         }
         (
             Role::Check,
@@ -143,5 +140,5 @@ pub(in crate::crew) fn finished(
     if job.attempt.role == Role::Main {
         run.pass_artifacts(merging.attempt, job.attempt).map_err(never)?;
     }
-    Ok(Some(Report { end: merging.end, cost: merging.cost }))
+    Ok(Some(merging.report))
 }

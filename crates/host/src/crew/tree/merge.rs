@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, Cost},
+    engine::{AttemptEnd, AttemptId, Report},
     ir::ErrorClass,
 };
 
@@ -42,8 +42,7 @@ impl Merge<'_> {
         own: &mut OwnTree,
         theirs: &str,
         attempt: AttemptId,
-        end: &AttemptEnd,
-        cost: Cost,
+        report: Report,
     ) -> Result<(), AttemptEnd> {
         let ours = self.shadow.take(&self.whole).map_err(|why| self.failed(own, &why))?.tree;
         let to = match self.work_out(&own.note.commit, &ours, theirs) {
@@ -51,7 +50,7 @@ impl Merge<'_> {
             Ok(Err(files)) => return Err(self.conflicts(own, &files)),
             Err(why) => return Err(self.failed(own, &why)),
         };
-        own.note.merging = Some(Merging { attempt, from: ours, to, end: end.clone(), cost });
+        own.note.merging = Some(Merging { attempt, from: ours, to, report });
         own.save().map_err(|why| self.failed(own, &why))?;
         self.carry_out(own)
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use skein_core::engine::{AttemptEnd, AttemptId, Cost, StepAt};
+use skein_core::engine::{AttemptId, Report, StepAt};
 
 use super::{
     id, origin,
@@ -46,9 +46,7 @@ pub(super) struct Merging {
     pub attempt: AttemptId,
     pub from: String,
     pub to: String,
-    pub end: AttemptEnd,
-    #[serde(default)]
-    pub cost: Cost,
+    pub report: Report,
 }
 
 /// A tree that is there.

@@ -17,7 +17,7 @@ use super::{
     watch::{self, Watched},
 };
 use crate::{
-    crew::{Shared, attempt::never, hire, job::Job},
+    crew::{Shared, attempt::never, before, job::Job},
     worker::Mark,
     workspace::{AttemptDir, Root, RunDir},
 };
@@ -292,7 +292,7 @@ impl Visit<'_> {
             Mode::Again => self.job.keeping.on_retry == OnRetry::Reset,
             Mode::Restore => true,
             // An agent that cannot go on where it was cut off begins anew.
-            Mode::Resume => !hire::has_session(self.job, self.run),
+            Mode::Resume => !before::has_session(self.job, self.run),
             Mode::Fresh | Mode::Rerun => false,
         }
     }

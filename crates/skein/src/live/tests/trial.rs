@@ -218,7 +218,7 @@ impl Trial {
     pub fn end(&mut self, path: &str, end: AttemptEnd) -> &mut Trial {
         let attempt = self.attempt(path);
         let cost = std::mem::take(&mut self.cost);
-        self.say(Input::Finished { attempt, report: Report { end, cost } })
+        self.say(Input::Finished { attempt, report: Report::new(end, cost) })
     }
 
     pub fn ok(&mut self, path: &str) -> &mut Trial {

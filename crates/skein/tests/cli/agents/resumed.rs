@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    for_each_agent,
+    alone::for_each_agent,
     kind::Kind,
     model::{Call, Model, Turn, call, say},
 };

@@ -1,7 +1,7 @@
 //! Agents in trees of their own: what they change comes home, and what they leave is put back.
 
 use super::{
-    for_each_agent,
+    alone::for_each_agent,
     kind::{CLAUDE, Kind},
     model::{Call, Model, Turn, call, say},
     resumed::{killed, lose_session},
