@@ -43,7 +43,13 @@ fn silence_ends_an_attempt_and_not_the_session(kind: Kind) {
     let result = project.json("run flow.yaml", 0);
     let run = result["run_id"].as_str().unwrap();
     assert_eq!(left_of(run), [""; 0], "nothing goes on");
-    assert_eq!(model.all_asked().len(), 3, "each was given up, and nobody asked again by itself");
+    let asked = model.all_asked();
+    assert_eq!(asked.len(), 3, "each was given up, and nobody asked again by itself");
+    let last = &asked[2].body;
+    assert!(
+        last.contains("Do it.") && last.contains("Go on with your task"),
+        "it knows what it was to do: {last}"
+    );
     let events = project.events(run);
     let ends: Vec<_> = events.iter().filter_map(|event| event["event"].get("attempt_ended")).collect();
     let failed = &ends[..ends.len() - 1];
