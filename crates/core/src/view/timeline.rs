@@ -199,8 +199,8 @@ impl Timeline {
             }
             AttemptEnd::Succeeded { .. } => {
                 let proven: Vec<&str> = proofs.iter().map(|proof| proof.what.as_str()).collect();
-                let by = by.map(|by| format!(", by {by}")).unwrap_or_default();
-                (format!("proven{by}: {}", proven.join("; ")), Level::Info)
+                let by = by.map(|by| format!(" (done by {by})")).unwrap_or_default();
+                (format!("proven: {}{by}", proven.join("; ")), Level::Info)
             }
             AttemptEnd::Checked { finding, reasons, .. } => {
                 (format!("check: {}{}", found(*finding), after(join(reasons).as_deref())), Level::Info)
