@@ -35,7 +35,7 @@ impl Source {
 
     fn lines(&self) -> &[u32] {
         self.lines.get_or_init(|| {
-            let breaks = self.text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+            let breaks = self.text.match_indices('\n');
             std::iter::once(0).chain(breaks.map(|(at, _)| Span::new(at + 1, at + 1).start)).collect()
         })
     }

@@ -9,6 +9,7 @@ use super::{AttemptId, Opening, Reused, StepAt};
 use crate::{
     ids::{RunId, SignalName},
     ir::{ErrorClass, HoldReason},
+    limits,
     time::Time,
 };
 
@@ -123,12 +124,42 @@ pub struct Report {
     /// Who did it, where that was not who the step names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// What was looked at of the step's evidence, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<Proof>,
 }
 
 impl Report {
-    /// By whom the step names.
+    /// By whom the step names, and of which nothing was to be proven.
     pub fn new(end: AttemptEnd, cost: Cost) -> Report {
-        Report { end, cost, by: None }
+        Report { end, cost, by: None, proofs: Vec::new() }
+    }
+}
+
+/// Whether one piece of a step's evidence is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proof {
+    /// What had to be so.
+    pub what: String,
+    pub holds: bool,
+    /// What was found, such as the end of what a command printed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub found: String,
+}
+
+impl Proof {
+    /// Cut to what is kept.
+    pub(super) fn bounded(self) -> Proof {
+        let cut = |text: String, most: usize| match text.char_indices().nth(most) {
+            Some((end, _)) => text[..end].to_owned(),
+            None => text,
+        };
+        Proof {
+            what: cut(self.what, limits::PROOF_CHARS),
+            holds: self.holds,
+            found: cut(self.found, limits::FOUND_CHARS),
+        }
     }
 }
 

@@ -13,7 +13,11 @@ use super::{
     depth,
     problem::{At, Problem, ProblemCode, Problems},
 };
-use crate::{ir::Workflow, limits};
+use crate::{
+    expr::{Expr, Node},
+    ir::{Kind, Schema, Step, Work, Worker, Workflow},
+    limits,
+};
 
 /// The one version there is.
 const VERSION: u32 = 1;
@@ -76,7 +80,10 @@ pub(super) fn check_depth(
     called: &BTreeMap<String, Arc<Workflow>>,
     problems: &mut Problems,
 ) -> Option<()> {
-    if depth::of(&(VERSION, root, called)) <= JSON_DEPTH {
+    // What cannot nest deeply need not be measured, and of a large workflow that is nearly all.
+    let mut deep = Workflow::clone(root);
+    deep.scope.steps.retain(|step| !is_shallow(step));
+    if depth::of(&(VERSION, &deep, called)) <= JSON_DEPTH {
         return Some(());
     }
     let message =
@@ -84,4 +91,88 @@ pub(super) fn check_depth(
     let problem = Problem::new(ProblemCode::TooDeep, At::default(), message);
     problems.push(problem.hint("put the inner steps into a workflow of their own and call it"));
     None
+}
+
+/// Whether a step holds no other steps, no values of its own, and no expression that holds another.
+fn is_shallow(step: &Step) -> bool {
+    let Kind::Work(work) = &step.kind else { return false };
+    let Work { worker, check: None, summary: None, .. } = &**work else { return false };
+    let worker = match worker {
+        Worker::Agent { instructions, .. } => instructions.iter().all(is_flat),
+        Worker::Command { arguments, .. } => arguments.iter().all(is_flat),
+        Worker::Tool { .. } | Worker::Action { .. } | Worker::Script { .. } => true,
+    };
+    worker
+        && step.undo.is_none()
+        && step.labels.is_empty()
+        && step.outputs == Schema::default()
+        && step.when.iter().all(is_flat)
+        && step.inputs.iter().all(|input| is_flat(&input.value) && input.schema == Schema::default())
+}
+
+fn is_flat(expr: &Expr) -> bool {
+    match expr.node() {
+        Node::Literal { value, .. } => value.is_string(),
+        Node::Ref { .. } => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        ids::{StepId, WorkflowId},
+        ir::{Binding, Scope, Shape},
+    };
+
+    fn shallow() -> Step {
+        let instructions = Some(Expr::literal("Do it.").expect("a text"));
+        let worker = Worker::Agent {
+            name: Some("one".into()),
+            program: None,
+            model: None,
+            instructions,
+            capabilities: Vec::new(),
+            tools: Vec::new(),
+            max_turns: None,
+            command_timeout: None,
+        };
+        let mut step = Step::new(StepId::new("s").expect("a name"), Kind::Work(Box::new(Work::new(worker))));
+        let value = Expr::step::<&str>("t", ["a", "b"]);
+        step.inputs = vec![Binding { name: "x".into(), value, schema: Schema::default(), required: true }];
+        step
+    }
+
+    fn is_refused(step: Step) -> bool {
+        let scope = Scope::new(Shape::Graph, [shallow(), step]);
+        let workflow = Workflow::new(WorkflowId::new("w").expect("a name"), scope);
+        check_depth(&Arc::new(workflow), &BTreeMap::new(), &mut Problems::default()).is_none()
+    }
+
+    #[test]
+    fn what_is_not_measured_is_far_from_too_deep() {
+        let step = shallow();
+        assert!(is_shallow(&step));
+        assert!(depth::of(&step) < JSON_DEPTH / 4);
+    }
+
+    #[test]
+    fn one_deep_step_among_shallow_ones_is_found() {
+        let nested = (0..JSON_DEPTH).fold(json!(1), |inner, _| json!([inner]));
+        let mut labelled = shallow();
+        labelled.labels.insert("deep", nested.clone());
+        let mut schema = shallow();
+        schema.outputs = Schema::new(json!({"const": nested}));
+        let mut bound = shallow();
+        bound.inputs[0].schema = Schema::new(json!({"const": nested}));
+        for step in [labelled, schema, bound] {
+            assert!(is_refused(step));
+        }
+        assert!(!is_refused(shallow()));
+    }
 }

@@ -8,7 +8,7 @@ use super::{Entry, Level, Names, words};
 use crate::{
     engine::{
         AttemptEnd, AttemptId, Decision, Event, Finding, Halt, InstanceIx, Mode, Opening, Outcome, Part,
-        Publication, Record, Role, Skip, StepAt, Stop, Walk, utc,
+        Proof, Publication, Record, Role, Skip, StepAt, Stop, Walk, utc,
     },
     ir::{Kind, RunStatus},
     plan::{Definition, Plan},
@@ -68,7 +68,9 @@ impl Timeline {
             | Event::UndoFailed { .. }
             | Event::UndoEnded { .. } => self.of_instance(event),
             Event::AttemptStarted { attempt, mode, .. } => Some(self.attempt_started(*attempt, *mode)),
-            Event::AttemptEnded { attempt, end, by, .. } => self.attempt_ended(*attempt, end, by.as_deref()),
+            Event::AttemptEnded { attempt, end, by, proofs, .. } => {
+                self.attempt_ended(*attempt, end, by.as_deref(), proofs)
+            }
             Event::StepHeld { .. }
             | Event::Opened { .. }
             | Event::Escalated { .. }
@@ -180,13 +182,26 @@ impl Timeline {
         (self.names.step(attempt.at), text, Level::Info)
     }
 
-    fn attempt_ended(&self, attempt: AttemptId, end: &AttemptEnd, by: Option<&str>) -> Option<Line> {
+    fn attempt_ended(
+        &self,
+        attempt: AttemptId,
+        end: &AttemptEnd,
+        by: Option<&str>,
+        proofs: &[Proof],
+    ) -> Option<Line> {
         let what = match attempt.role {
             Role::Main | Role::Undo => format!("{} {}", words::role(attempt.role), attempt.attempt),
             Role::Check | Role::Summary => words::role(attempt.role).to_owned(),
         };
         let (text, level) = match end {
-            AttemptEnd::Succeeded { .. } => (format!("{what} was done by {}", by?), Level::Info),
+            AttemptEnd::Succeeded { .. } if proofs.is_empty() => {
+                (format!("{what} was done by {}", by?), Level::Info)
+            }
+            AttemptEnd::Succeeded { .. } => {
+                let proven: Vec<&str> = proofs.iter().map(|proof| proof.what.as_str()).collect();
+                let by = by.map(|by| format!(" (done by {by})")).unwrap_or_default();
+                (format!("proven: {}{by}", proven.join("; ")), Level::Info)
+            }
             AttemptEnd::Checked { finding, reasons, .. } => {
                 (format!("check: {}{}", found(*finding), after(join(reasons).as_deref())), Level::Info)
             }

@@ -96,9 +96,13 @@ impl Steps<'_, '_> {
     }
 
     /// The steps that this one waits for by name and that are there.
-    fn before<'s>(&self, source: &'s syntax::Step<'_>) -> BTreeSet<&'s StepId> {
+    fn before<'s>(&self, source: &'s syntax::Step<'_>) -> Vec<&'s StepId> {
         let names = source.depends_on.iter().map(|name| &name.value);
-        names.filter(|id| self.known.contains(id) && **id != source.id.value).collect()
+        let known = names.filter(|id| self.known.contains(id) && **id != source.id.value);
+        let mut before: Vec<_> = known.collect();
+        before.sort();
+        before.dedup();
+        before
     }
 
     /// What an agent is given: what `x-skein.input` says, or the trigger and what the steps before it gave.

@@ -9,22 +9,27 @@ use std::{
 
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptEnd, Cost, Report, Role},
+    engine::{AttemptEnd, Cost, Proof, Report, Role},
     ir::{ErrorClass, HoldReason, Worker},
     limits,
 };
 
 use super::{
-    Shared,
+    Doing, Shared,
     artifacts::{keep_from, take_in, unkept, without},
     back,
     command::{Command, Speaks},
+    company::Stay,
     confine, environment,
+    evidence::{Ground, Proving},
     git::Git,
     hire::{self, Hired},
     job::Job,
     prompt::{self, Around},
-    record, relay, tool, verdict,
+    protect::Protected,
+    record, relay, tool,
+    tree::{self, Place, Visit},
+    verdict,
 };
 use crate::{
     agent::Done,
@@ -45,6 +50,8 @@ pub(super) struct Laid {
     run: RunDir,
     files: AttemptDir,
     folder: Root,
+    /// The workspace itself, where that is another.
+    base: Root,
     /// Where the files are that it was to write.
     own_files: Root,
     /// The folders that are no part of what it gives.
@@ -57,31 +64,41 @@ pub(super) struct Laid {
     workspace: Option<Root>,
     /// What was made in its folder so that it may write it.
     made: Vec<String>,
+    /// What it must prove.
+    proving: Option<Proving>,
+    /// What it must leave as it is, and who else works there.
+    protected: Option<(Protected, Stay)>,
     walled: bool,
     /// The state folder.
     state: PathBuf,
     mark: Mark,
+    tree: Place,
+}
+
+/// An attempt that was laid out.
+pub(super) enum Begun {
+    Ready(Box<(Task, Laid)>),
+    /// The work was done before, and only its end was not told.
+    Over(Report),
 }
 
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
-pub(super) fn lay_out(shared: &Arc<Shared>, mut job: Job) -> Result<(Task, Laid), Report> {
+pub(super) fn lay_out(shared: &Arc<Shared>, mut job: Job) -> Result<Begun, Report> {
     let found = find(shared, &mut job);
     let (by, job) = (job.relay.by(), Arc::new(job));
-    let report = |end| Report { by, ..Report::new(end, Cost::default()) };
-    let (run, files) = match found {
-        Ok(found) => found,
-        Err(end) => return Err(report(end)),
-    };
-    lay(shared, &job, run.clone(), files.clone()).map_err(|end| {
-        let (report, mark) = (report(end), mark(shared, &job));
-        record::end(
-            shared,
-            &job,
-            &record::Around { run: &run, files: &files, folder: None, mark: &mark },
-            &report,
-        );
+    let report = |end| Report { by: by.clone(), ..Report::new(end, Cost::default()) };
+    let (run, files) = found.map_err(report)?;
+    let mark = mark(shared, &job);
+    let record = |report: Report| {
+        let around = record::Around { run: &run, files: &files, folder: None, mark: &mark };
+        record::end(shared, &job, &around, &report);
         report
-    })
+    };
+    match lay(shared, &job, run.clone(), files.clone()) {
+        Ok(Begun::Over(over)) => Ok(Begun::Over(record(Report { by, ..over }))),
+        Ok(ready) => Ok(ready),
+        Err(end) => Err(record(report(end))),
+    }
 }
 
 fn mark(shared: &Shared, job: &Job) -> Mark {
@@ -96,33 +113,38 @@ fn find(shared: &Shared, job: &mut Job) -> Result<(RunDir, AttemptDir), AttemptE
     Ok((run, files))
 }
 
-fn lay(
-    shared: &Arc<Shared>,
-    job: &Arc<Job>,
-    run: RunDir,
-    files: AttemptDir,
-) -> Result<(Task, Laid), AttemptEnd> {
+fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> Result<Begun, AttemptEnd> {
     if let Some(tool) = job.tool() {
         tool::check_inputs(tool, &job.given.inputs)?;
     }
     let grants = record::grants(shared, job).map_err(never)?;
-    let folder = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
+    let base = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
     let mark = mark(shared, job);
-    let around = record::Around { run: &run, files: &files, folder: Some(&folder), mark: &mark };
+    let around = record::Around { run: &run, files: &files, folder: Some(&base), mark: &mark };
     record::begin(shared, job, &around).map_err(|why| never(format!("it cannot be recorded: {why}")))?;
+    let context = tell_context(shared, &run, &grants, job)?;
+    let place = context.as_ref().map(|context| context.root().path());
+    let visit = Visit { shared, job, run: &run, mark: &mark };
+    if let Some(report) = tree::finished(visit, &base, place)? {
+        return Ok(Begun::Over(report));
+    }
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
     files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
-    let context = tell_context(shared, &run, &grants, job)?;
+    let mut tree = Place::enter(visit, base.clone(), place)?;
+    let folder = tree.folder.clone();
     take_in(&run, &folder, job)?;
+    tree.begin(visit, &files)?;
     // Only the checker of this attempt is told it.
     let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
     if check.is_some() {
         // What an earlier check decided, or the worker wrote in its place, is not this one's.
         remove_decision(&folder, job)?;
     }
-    let place = context.as_ref().map(|context| context.root().path());
-    let environment = environment::of(job, &files, place, check.as_deref(), &shared.secrets)
+    let mut environment = environment::of(job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
+    if tree.earlier.is_some() {
+        environment.push(("SKEIN_CHANGES".into(), files.earlier().into()));
+    }
     let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
     let plain = Around {
         files: &files,
@@ -131,13 +153,16 @@ fn lay(
         check: check.as_deref(),
         goes_on: false,
         answers: false,
+        put_back: tree.put_back,
+        earlier: tree.earlier.as_deref(),
     };
     let command = Command::of(job, |agent| prompt::of(job, agent, plain)).map_err(never)?;
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
     task.notes = Some(run.notes());
     task.arguments = command.arguments;
     task.environment = environment;
-    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };
+    let own = tree.behind(visit).map_err(never)?;
+    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
     let (behind, made) = confine::behind(shared, job, &places).map_err(wrong)?;
     if behind.is_some() {
         let scratch = files.scratch().map_err(wrong)?;
@@ -151,15 +176,21 @@ fn lay(
     (task.idle, task.start) = (job.idle, job.start);
     task.filter = shared.filter();
     task.tell = shared.tell(job);
+    let ground = Ground::of(&task, job, &places, &own_files).map_err(wrong)?;
     let hired = hire::hire(shared, job, &run, plain, &mut task)?;
     let without = without(shared, context.as_ref())?;
+    let proving = Proving::of(job, &run, ground, &without)?;
+    let protected = Protected::of(shared, job, &run, &files, &folder, &without)?;
+    let protected = protected.map(|protected| (protected, shared.company.enter(folder.path())));
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
+    let workspace = workspace.map(|workspace| tree.of_shared(&workspace)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
     let laid = Laid {
         job: Arc::clone(job),
         run,
         files,
         folder,
+        base,
         own_files,
         without,
         speaks,
@@ -167,11 +198,14 @@ fn lay(
         check,
         workspace,
         made,
+        proving,
+        protected,
         walled: task.behind.is_some(),
         state,
         mark,
+        tree,
     };
-    Ok((task, laid))
+    Ok(Begun::Ready(Box::new((task, laid))))
 }
 
 /// Brings the context folder up to date with what has been done so far.
@@ -195,28 +229,39 @@ fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
 
 impl Laid {
     /// What became of the attempt, now that its program has ended, and what it spent.
-    pub fn take_up(&self, shared: &Shared, ended: &Ended) -> Report {
+    pub fn take_up(&mut self, shared: &Shared, key: &Doing, ended: &Ended) -> Report {
+        let (end, proofs) = match confine::unmake(&self.made, &self.folder) {
+            Ok(()) => self.became(shared, key, ended),
+            Err(error) => (wrong(error), Vec::new()),
+        };
+        let end = match &self.protected {
+            Some((protected, stay)) => protected.judge(end, &self.job, stay.was_alone()),
+            None => end,
+        };
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
-        let end = match confine::unmake(&self.made, &self.folder) {
-            Ok(()) => self.became(ended),
-            Err(error) => wrong(error),
-        };
-        let end = relay::end(&self.job, self.files.root(), &shared.redactor, &shared.state, end);
         let cost = self.hired.as_ref().map_or_else(Cost::default, Hired::cost);
-        let report = Report { end, cost, by: self.job.relay.by() };
-        let (run, files, folder, mark) = (&self.run, &self.files, Some(&self.folder), &self.mark);
+        let end = relay::end(&self.job, self.files.root(), &shared.redactor, &shared.state, end);
+        let report = Report { end, cost, by: self.job.relay.by(), proofs };
+        let visit = Visit { shared, job: &self.job, run: &self.run, mark: &self.mark };
+        let report = self.tree.end(visit, &self.files, report);
+        let (run, files, folder, mark) = (&self.run, &self.files, Some(&self.base), &self.mark);
         record::end(shared, &self.job, &record::Around { run, files, folder, mark }, &report);
         report
     }
 
-    fn became(&self, ended: &Ended) -> AttemptEnd {
-        match self.job.attempt.role {
-            Role::Check => self.checked(ended),
-            Role::Main => self.worked(ended),
+    fn visit<'a>(&'a self, shared: &'a Shared) -> Visit<'a> {
+        Visit { shared, job: &self.job, run: &self.run, mark: &self.mark }
+    }
+
+    fn became(&self, shared: &Shared, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
+        let end = match self.job.attempt.role {
+            Role::Check => self.checked(shared, ended),
+            Role::Main => return self.worked(shared, key, ended),
             Role::Summary => self.summed_up(ended),
             Role::Undo => self.given(ended),
-        }
+        };
+        (end, Vec::new())
     }
 
     /// What a worker that ended well says that it gave. An agent says so itself; of others the exit status is all there is.
@@ -230,25 +275,28 @@ impl Laid {
     }
 
     fn failed(&self, ended: &Ended) -> AttemptEnd {
-        let usual = match self.job.worker {
-            Worker::Agent { .. } => ErrorClass::AgentError,
-            _ => ErrorClass::Transient,
-        };
         match self.files.back() {
-            Ok(back) => back::failed(ended, &back, usual, self.walled),
+            Ok(back) => back::failed(ended, &back, usual(&self.job.worker), self.walled),
             Err(error) => wrong(error),
         }
     }
 
-    /// The work itself: what it gave, and the artifacts it declared.
-    fn worked(&self, ended: &Ended) -> AttemptEnd {
+    /// The work itself: what it gave, what is proven of it, and the artifacts it declared.
+    fn worked(&self, shared: &Shared, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
         let end = self.given(ended);
-        if !matches!(end, AttemptEnd::Succeeded { .. }) || self.job.gives.is_empty() {
-            return end;
+        if !matches!(end, AttemptEnd::Succeeded { .. }) {
+            return (end, Vec::new());
         }
-        match keep_from(&self.run, &self.job, &self.own_files, &self.without) {
-            Ok(()) => end,
-            Err(end) => end,
+        let proofs = match &self.proving {
+            Some(proving) => proving.prove(shared, &self.job, key),
+            None => Some(Vec::new()),
+        };
+        let Some(proofs) = proofs else { return (AttemptEnd::Stopped, Vec::new()) };
+        // What is not proven is not handed on.
+        let keeps = !self.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds);
+        match if keeps { keep_from(&self.run, &self.job, &self.own_files, &self.without) } else { Ok(()) } {
+            Ok(()) => (end, proofs),
+            Err(end) => (end, proofs),
         }
     }
 
@@ -285,7 +333,7 @@ impl Laid {
         }
     }
 
-    fn checked(&self, ended: &Ended) -> AttemptEnd {
+    fn checked(&self, shared: &Shared, ended: &Ended) -> AttemptEnd {
         let check = self.check.as_deref().unwrap_or_default();
         let file = self.decision();
         let verdict = match (&ended.how, self.speaks) {
@@ -294,14 +342,18 @@ impl Laid {
             }
             _ => self.done(ended).map(|done| verdict::of_agent(file.as_deref(), &self.said(done), check)),
         };
-        verdict.map_or_else(|end| end, |verdict| self.guarded(verdict.end()))
+        verdict.map_or_else(|end| end, |verdict| self.guarded(shared, verdict.end()))
     }
 
     /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
-    fn guarded(&self, end: AttemptEnd) -> AttemptEnd {
+    fn guarded(&self, shared: &Shared, end: AttemptEnd) -> AttemptEnd {
         let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
-        let git = Git { workspace, kept: self.files.root(), mark: &self.mark };
-        match git.changed(&guard.convergence) {
+        let own = self.tree.changed_files(self.visit(shared), workspace, &guard.convergence);
+        let asked = || {
+            let git = Git { folder: workspace.path(), kept: self.files.root(), mark: &self.mark };
+            git.changed(workspace, &guard.convergence)
+        };
+        match own.unwrap_or_else(asked) {
             Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
             Err(why) => never(format!("it cannot be told which files were changed: {why}")),
         }
@@ -328,6 +380,14 @@ impl Laid {
         let bytes =
             self.files.root().file(AttemptDir::STDOUT).ok().and_then(|(file, _)| tail(file, SAID).ok());
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+    }
+}
+
+/// What the failure of a worker is, if it says nothing else.
+pub(super) fn usual(worker: &Worker) -> ErrorClass {
+    match worker {
+        Worker::Agent { .. } => ErrorClass::AgentError,
+        _ => ErrorClass::Transient,
     }
 }
 

@@ -94,7 +94,7 @@ pub(super) fn not_its_own(shared: &Shared, job: &Job, tape: &Path) -> Vec<PathBu
 }
 
 fn scan<'a>(shared: &Shared, job: &Job, tape: &Path, around: &Around<'_>, folder: &'a Root) -> Scan<'a> {
-    let git = Git { workspace: folder, kept: around.files.root(), mark: around.mark };
+    let git = Git { folder: folder.path(), kept: around.files.root(), mark: around.mark };
     let mut without = not_its_own(shared, job, tape);
     without.extend(job.takes.iter().map(|take| folder.path().join(take.name.as_str())));
     let also = job.gives.iter().map(|gives| gives.path.clone()).collect();
@@ -141,10 +141,12 @@ fn record(
         Err(problem) => (Vec::new(), Some(problem)),
     };
     let problem = problem.or(beside).map(|problem| shared.redactor.redact_str(&problem));
+    let Report { end, cost, by, proofs } = shared.without_secrets(report.clone());
     let result = Taken {
-        end: timeless(shared.without_secrets(report.end.clone())),
-        cost: report.cost,
-        by: report.by.clone(),
+        end: timeless(end),
+        cost,
+        by,
+        proofs,
         files: changes.iter().map(|(change, _)| change.clone()).collect(),
         apart: apart.iter().map(|(change, _)| change.clone()).collect(),
         not_whole: problem.clone(),

@@ -218,23 +218,32 @@ pub fn give_up(job: &Job, files: &Root, why: &str, worked: bool) -> Option<Attem
     Some(AttemptEnd::HandedOver { to, message: why.to_owned() })
 }
 
-/// What becomes of an attempt whose account is known to be used up: another takes over, or it waits. None: it is tried.
-pub fn limited(job: &Job, state: &Root, files: &Root, until: Time) -> Option<AttemptEnd> {
+/// What becomes of an attempt whose account is known to be used up: another takes over, or it waits for its turn. None: it is
+/// tried.
+pub fn limited(
+    job: &Job,
+    state: &Root,
+    files: &Root,
+    turn: impl FnOnce() -> Option<Time>,
+) -> Option<AttemptEnd> {
     let message = "its account has reached its limit".to_owned();
     if (job.relay.has_next() || job.waits)
         && let Some(end) = give_up(job, files, &message, false)
     {
         return Some(end);
     }
-    let until = soonest(job, state, Some(until));
-    job.waits.then_some(AttemptEnd::Blocked { reason: HoldReason::Quota, until, message })
+    if !job.waits {
+        return None;
+    }
+    let until = soonest(job, state, turn());
+    Some(AttemptEnd::Blocked { reason: HoldReason::Quota, until, message })
 }
 
 /// When the first of those who may do it can be asked again, as far as that is known.
 fn soonest(job: &Job, state: &Root, until: Option<Time>) -> Option<Time> {
     let (order, now) = (job.relay.order.iter(), Clock::new().now());
     let accounts = order.filter_map(|key| hire::account(job, job.about.agents.get(key)?));
-    accounts.filter_map(|account| account.limited(state, now)).chain(until).min()
+    accounts.filter_map(|account| account.until(state, now)).chain(until).min()
 }
 
 #[cfg(test)]

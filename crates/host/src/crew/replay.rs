@@ -39,7 +39,7 @@ pub(super) fn attempt(shared: &Arc<Shared>, job: &Job, path: &Path, doing: &Doin
                 None => done.unwrap_or_else(cannot),
             };
             let end = if end == AttemptEnd::Stopped { stopped(shared, doing) } else { end };
-            Report { end, cost: entry.result.cost, by: entry.result.by }
+            Report { end, cost: entry.result.cost, by: entry.result.by, proofs: entry.result.proofs }
         }
         Err(problem) => Report::new(cannot(problem), Cost::default()),
     }

@@ -38,6 +38,7 @@ pub fn of(job: &Job, key: &Key) -> Value {
         job.takes.iter().map(|take| format!("{} of {} as {}", take.artifact, take.from, take.name)).collect(),
     );
     put("gives", job.gives.iter().map(|gives| format!("{} at {}", gives.name, gives.path)).collect());
+    put("evidence", job.evidence.iter().map(ToString::to_string).collect());
     put("outputs", job.outputs.document().cloned().unwrap_or_default());
     put("check_said", json!(job.reasons));
     put("overlay", job.overlay.as_deref().map(lines).unwrap_or_default());

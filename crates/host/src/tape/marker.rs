@@ -46,8 +46,10 @@ pub fn ordinal(run: &RunDir, attempt: AttemptId, mode: Mode) -> Result<u32, Path
 
 /// All of a run.
 pub fn markers(run: &RunDir) -> Result<Vec<Marker>, PathError> {
-    let mut all: Vec<Marker> =
-        run.attempts()?.iter().filter_map(|folder| Marker::read(folder.root())).collect();
+    let mut all = Vec::new();
+    for attempt in run.attempts()? {
+        all.extend(run.find_attempt(attempt)?.and_then(|files| Marker::read(files.root())));
+    }
     all.sort_by(|a, b| a.place.cmp(&b.place));
     Ok(all)
 }

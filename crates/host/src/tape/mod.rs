@@ -26,7 +26,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use skein_core::{
-    engine::{AttemptEnd, Cost, Role},
+    engine::{AttemptEnd, Cost, Proof, Role},
     time::Time,
 };
 
@@ -97,6 +97,9 @@ pub struct Taken {
     pub cost: Cost,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// What was found of the step's evidence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<Proof>,
     /// What it changed in its workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<Change>,
@@ -327,6 +330,7 @@ mod tests {
             end: AttemptEnd::TimedOut,
             cost: Cost::default(),
             by: None,
+            proofs: Vec::new(),
             files: vec![Change { path: "a/b".into(), what: What::File }],
             apart: Vec::new(),
             not_whole: None,

@@ -59,6 +59,11 @@ impl Teller<'_> {
                 self.checked(*attempt, *finding, reasons)
             }
             Event::AttemptEnded { end: AttemptEnd::HandedOver { .. }, .. } => told(Tone::Care, "handed on"),
+            Event::AttemptEnded { end: AttemptEnd::Succeeded { .. }, proofs, .. } if !proofs.is_empty() => {
+                let Entry { path, text, .. } = entry?;
+                let text = text.strip_prefix("proven: ").unwrap_or(&text).to_owned();
+                Some(Line { path, text, ..Line::new(Tone::Plain, "proven") })
+            }
             Event::AttemptEnded { end: AttemptEnd::Succeeded { .. }, by: Some(_), .. } => {
                 told(Tone::Plain, "by")
             }

@@ -279,6 +279,7 @@ pub fn options(paint: bool) -> Options {
         paint: Paint(paint),
         workspace: Some("/w".into()),
         kept: Some("/w/.skein/runs/r1".into()),
+        trees: Box::new(Vec::new),
         slow: Options::SLOW,
         tail: Box::new(|attempt| Some(format!("trying\n  at line 7\nno luck with {attempt}\n"))),
         had: false,
