@@ -82,7 +82,10 @@ fn nothing_that_a_worker_plants_is_run() {
         + &step("shared", "depends_on: [own]", &shared)
         + &step("again", "depends_on: [shared]", "echo more > more.txt; echo x > other/y")
         + &apart("last", "", "echo last > last.txt").replace("  last:", "  last:\n    depends_on: [again]");
-    project.folder.write("flow.yaml", flow(&steps));
+    // What git runs by is not even protected.
+    let unprotected =
+        flow(&steps).replacen("timeout: 10m\n", "timeout: 10m\nx-skein: {protect: [nothing.txt]}\n", 1);
+    project.folder.write("flow.yaml", unprotected);
     let _ = fs::remove_file(project.path("evil-was-here"));
     project.json("run flow.yaml", 0);
     assert!(!project.path("evil-was-here").exists());
