@@ -21,16 +21,21 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The names of all functions that are marked as tests.
+/// The names of all functions that are marked as tests, or named as one for each agent.
 fn tests() -> BTreeSet<String> {
     let mut files = Vec::new();
     sources(&repository().join("crates"), &mut files);
     let mut names = BTreeSet::new();
     for file in files {
         let text = fs::read_to_string(&file).expect("it is text");
-        let mut marked = false;
+        let (mut marked, mut each) = (false, false);
         for line in text.lines().map(str::trim) {
-            if line == "#[test]" {
+            each |= line.starts_with("for_each_agent!(");
+            if each {
+                let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                names.extend(words.map(str::to_owned));
+                each = !line.ends_with(");");
+            } else if line == "#[test]" || line == "alone! {" {
                 marked = true;
             } else if let Some(rest) = line.strip_prefix("fn ").filter(|_| marked) {
                 names.extend(rest.split('(').next().map(str::to_owned));
