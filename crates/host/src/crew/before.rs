@@ -24,12 +24,7 @@ pub struct Before {
 impl Before {
     pub fn of(job: &Job, run: &RunDir, adapter: &dyn Adapter, home: &Home) -> Before {
         let interrupted = matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore);
-        let Some(note) = (1..job.attempt.attempt).rev().find_map(|attempt| {
-            let folder = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
-            Note::read(folder.root())
-        }) else {
-            return Before::default();
-        };
+        let Some(note) = last_note(job, run) else { return Before::default() };
         let mut carried = if interrupted { note.cost } else { Cost::default() };
         let mut total = note.total;
         let session = note.session.filter(|_| note.worker == adapter.word());
@@ -48,4 +43,18 @@ impl Before {
             None => Before { carried, ..Before::default() },
         }
     }
+}
+
+/// Whether there is a session with which its agent can go on.
+pub fn has_session(job: &Job, run: &RunDir) -> bool {
+    let worker = job.agent().and_then(|agent| agent.worker.as_ref());
+    last_note(job, run).is_some_and(|note| note.session.is_some() && Some(&note.worker) == worker)
+}
+
+/// What is noted of the agent of the attempt before.
+fn last_note(job: &Job, run: &RunDir) -> Option<Note> {
+    (1..job.attempt.attempt).rev().find_map(|attempt| {
+        let folder = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
+        Note::read(folder.root())
+    })
 }

@@ -6,11 +6,13 @@ mod model;
 mod speak;
 
 mod apart;
+mod attacks;
 mod checks;
 mod ends;
 mod flows;
 mod hangs;
 mod limits;
 mod resumed;
+mod trees;
 mod walls;
 mod works;
