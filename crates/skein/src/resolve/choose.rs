@@ -16,15 +16,12 @@ impl Resolver<'_> {
         passed_over: &mut Vec<PassedOver>,
     ) -> Vec<Candidate<'t>> {
         let mut found = Vec::new();
-        for driver in &self.all {
-            let offers =
-                driver.driver.implements.iter().filter(|offer| names(driver, &offer.tool, tool, path));
-            for offer in offers {
-                let candidate = Candidate { tool, found: driver, offer };
-                match unfit(candidate, wanted) {
-                    Some(why) => passed_over.push(candidate.passed(Phase::Candidates, why)),
-                    None => found.push(candidate),
-                }
+        for (number, entry) in self.offers.about(tool, path) {
+            let driver = &self.all[number];
+            let candidate = Candidate { tool, found: driver, offer: &driver.driver.implements[entry] };
+            match unfit(candidate, wanted) {
+                Some(why) => passed_over.push(candidate.passed(Phase::Candidates, why)),
+                None => found.push(candidate),
             }
         }
         found
@@ -68,16 +65,6 @@ impl Resolver<'_> {
             )
         })
     }
-}
-
-/// Whether an entry of a driver is about this tool: by its id, or by the path of its file.
-fn names(driver: &Found, named: &str, tool: &Tool, path: &Path) -> bool {
-    let (id, major) = named.split_once('@').map_or((named, None), |(id, major)| (id, Some(major)));
-    let same = id.rsplit('/').next() == Some(&tool.id)
-        && major.is_none_or(|major| tool.version.split('.').next() == Some(major));
-    let is_path = || named.ends_with(".md");
-    let file = || driver.folder.join(named).canonicalize().ok().zip(path.canonicalize().ok());
-    same || is_path() && file().is_some_and(|(named, path)| named == path)
 }
 
 fn unfit(candidate: Candidate<'_>, wanted: Wanted<'_>) -> Option<String> {

@@ -6,6 +6,7 @@
 mod bind;
 mod capable;
 mod choose;
+mod offers;
 mod wants;
 
 use std::{cell::RefCell, collections::BTreeMap, path::PathBuf};
@@ -14,6 +15,7 @@ use serde::Serialize;
 use skein_dialects::{Driver, DriverKind, Implements, Project, Sort, Tool, driver, tool};
 use skein_host::crew;
 
+use offers::Offers;
 pub use wants::Resolutions;
 
 use crate::{catalog::Entry, config::Config, project::OnDisk};
@@ -24,6 +26,7 @@ pub struct Resolver<'a> {
     project: &'a OnDisk,
     config: &'a Config,
     all: Vec<Found>,
+    offers: Offers,
     /// Files that are no drivers, and why.
     unread: Vec<String>,
     /// What was found out about drivers, by id.
@@ -129,7 +132,8 @@ impl<'a> Resolver<'a> {
             }
         }
         all.sort_by(|a, b| a.driver.id.cmp(&b.driver.id));
-        Resolver { project, config: &project.config, all, unread, capable: RefCell::default() }
+        let offers = Offers::of(&all);
+        Resolver { project, config: &project.config, all, offers, unread, capable: RefCell::default() }
     }
 
     /// Who does it, and why.

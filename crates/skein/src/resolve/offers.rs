@@ -1,0 +1,56 @@
+//! Which drivers offer which tools, so that a thousand tools are not each looked for in a thousand drivers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use skein_dialects::Tool;
+
+use super::Found;
+
+/// A driver and the entry of its `implements`, by their numbers.
+type Place = (usize, usize);
+
+/// Entries by the tool that they name: by its id, or by the path of its file.
+#[derive(Debug, Default)]
+pub(super) struct Offers {
+    by_id: BTreeMap<String, Vec<(Option<String>, Place)>>,
+    by_path: BTreeMap<PathBuf, Vec<Place>>,
+}
+
+impl Offers {
+    pub fn of(all: &[Found]) -> Offers {
+        let mut offers = Offers::default();
+        for (number, found) in all.iter().enumerate() {
+            for (entry, offer) in found.driver.implements.iter().enumerate() {
+                offers.add(&offer.tool, &found.folder, (number, entry));
+            }
+        }
+        offers
+    }
+
+    fn add(&mut self, named: &str, folder: &Path, place: Place) {
+        if named.ends_with(".md") {
+            // One that leads nowhere is about no tool.
+            if let Ok(path) = folder.join(named).canonicalize() {
+                self.by_path.entry(path).or_default().push(place);
+            }
+            return;
+        }
+        // A reference into a package ends with the id.
+        let last = named.rsplit('/').next().unwrap_or(named);
+        let (id, major) =
+            last.split_once('@').map_or((last, None), |(id, major)| (id, Some(major.to_owned())));
+        self.by_id.entry(id.to_owned()).or_default().push((major, place));
+    }
+
+    /// The entries about a tool, in the order of the drivers.
+    pub fn about(&self, tool: &Tool, path: &Path) -> BTreeSet<Place> {
+        let own = tool.version.split('.').next();
+        let fits = |major: &Option<String>| major.is_none() || major.as_deref() == own;
+        let by_id = self.by_id.get(&tool.id).into_iter().flatten().filter(|(major, _)| fits(major));
+        let by_path = path.canonicalize().ok().and_then(|path| self.by_path.get(&path));
+        by_id.map(|(_, place)| *place).chain(by_path.into_iter().flatten().copied()).collect()
+    }
+}
