@@ -6,10 +6,13 @@
 mod about;
 mod attempt;
 mod back;
+mod before;
 mod builtin;
 mod command;
+mod company;
 mod confine;
 mod environment;
+mod evidence;
 mod git;
 mod guard;
 mod hire;
@@ -17,8 +20,10 @@ mod hook;
 mod job;
 mod overlay;
 mod prompt;
+mod protect;
 mod publish;
 mod tool;
+mod tree;
 mod verdict;
 
 use std::{
@@ -38,8 +43,15 @@ use skein_core::{
 
 pub use about::{About, Agent, Piece, Program, Tool};
 pub use builtin::Function;
+pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 
-use self::{attempt::Laid, builtin::Call, job::Job};
+use self::{
+    attempt::{Begun, Laid},
+    builtin::Call,
+    company::Company,
+    job::Job,
+    tree::Trees,
+};
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
@@ -86,6 +98,8 @@ struct Shared {
     contexts: Arc<Contexts>,
     /// What was settled about each run that something was asked of, read once.
     abouts: Mutex<BTreeMap<RunId, Arc<About>>>,
+    company: Arc<Company>,
+    trees: Trees,
     /// Told when something of `live` is gone.
     left: Condvar,
 }
@@ -96,10 +110,12 @@ type Doing = (RunId, Work);
 /// An attempt or a hook that has begun.
 enum Live {
     /// Its program has not been started; whether it is still to be.
-    Ahead {
-        stopped: bool,
+    Ahead { stopped: bool },
+    Working {
+        handle: Handle,
+        /// How it is to end, if someone asked for that: what is started after it for the same is not to go on either.
+        ending: Option<fn(&Handle)>,
     },
-    Working(Handle),
     /// It is done in this process.
     Called(Arc<Call>),
 }
@@ -130,6 +146,8 @@ impl Crew {
             telling: Mutex::default(),
             contexts: Arc::default(),
             abouts: Mutex::default(),
+            company: Arc::default(),
+            trees: Trees::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared) })
@@ -198,22 +216,27 @@ impl Shared {
     }
 
     /// Runs the program, unless it was called off meanwhile.
-    fn work(&self, task: Task, laid: Laid, key: Doing, finish: Finish) {
+    fn work(&self, task: Task, mut laid: Laid, key: Doing, finish: Finish) {
         if self.is_stopped(&key) {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
         let ended = worker::run(task, |handle| self.started(&key, handle));
-        let Report { end, cost } = laid.take_up(&ended);
-        self.finish(&key, end, cost, finish);
+        let report = laid.take_up(self, &key, &ended);
+        self.finish(&key, report, finish);
     }
 
     /// From now on it is stopped by this. It may have been called off before.
     fn started(&self, key: &Doing, handle: Handle) {
         if let Some(live) = self.live().get_mut(key) {
-            if let Live::Ahead { stopped: true } = live {
-                handle.stop();
+            let ending = match live {
+                Live::Ahead { stopped: true } => Some(Handle::stop as fn(&Handle)),
+                Live::Ahead { stopped: false } | Live::Called(_) => None,
+                Live::Working { ending, .. } => *ending,
+            };
+            if let Some(end) = ending {
+                end(&handle);
             }
-            *live = Live::Working(handle);
+            *live = Live::Working { handle, ending };
         }
     }
 
@@ -229,12 +252,12 @@ impl Shared {
 
     /// An attempt that came to nothing before it could use anything.
     fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
-        self.finish(key, end, Cost::default(), finish);
+        self.finish(key, Report::new(end, Cost::default()), finish);
     }
 
-    fn finish(&self, key: &Doing, end: AttemptEnd, cost: Cost, finish: Finish) {
+    fn finish(&self, key: &Doing, report: Report, finish: Finish) {
         self.gone(key);
-        finish.tell(Report { end: self.without_secrets(end), cost });
+        finish.tell(self.without_secrets(report));
     }
 
     /// Asks for the end of something that has begun.
@@ -245,7 +268,16 @@ impl Shared {
     }
 
     /// Secrets are taken out before anything is decided or kept.
-    fn without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
+    fn without_secrets(&self, report: Report) -> Report {
+        let Report { end, cost, mut proofs } = report;
+        for proof in &mut proofs {
+            proof.what = self.redactor.redact_str(&proof.what);
+            proof.found = self.redactor.redact_str(&proof.found);
+        }
+        Report { end: self.end_without_secrets(end), cost, proofs }
+    }
+
+    fn end_without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
         let texts = |texts: Vec<String>| texts.iter().map(|text| self.redactor.redact_str(text)).collect();
         match end {
             AttemptEnd::Succeeded { output } => {
@@ -274,7 +306,10 @@ impl Live {
     fn stop(&mut self) {
         match self {
             Live::Ahead { stopped } => *stopped = true,
-            Live::Working(handle) => handle.stop(),
+            Live::Working { handle, ending } => {
+                handle.stop();
+                ending.get_or_insert(Handle::stop);
+            }
             Live::Called(call) => call.stop(),
         }
     }
@@ -282,7 +317,10 @@ impl Live {
     fn kill(&mut self) {
         match self {
             Live::Ahead { stopped } => *stopped = true,
-            Live::Working(handle) => handle.kill(),
+            Live::Working { handle, ending } => {
+                handle.kill();
+                *ending = Some(Handle::kill);
+            }
             Live::Called(call) => call.stop(),
         }
     }
@@ -293,7 +331,7 @@ impl Hands for Crew {
         let key = (running.run.clone(), Work::Attempt(attempt));
         let job = self.shared.about(running).and_then(|about| Job::of(running, attempt, task, about));
         let job = match job {
-            Ok(job) => job,
+            Ok(job) => Job { watched: self.shared.trees.is_watched(running.run, running.plan), ..job },
             Err(why) => return self.shared.end(&key, attempt::never(why), finish),
         };
         self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
@@ -302,7 +340,11 @@ impl Hands for Crew {
         let body = move || match function {
             Some(function) => builtin::work(&shared, &job, function, &key, finish),
             None => match attempt::lay_out(&shared, job) {
-                Ok((task, laid)) => shared.work(task, laid, key, finish),
+                Ok(Begun::Ready(ready)) => {
+                    let (task, laid) = *ready;
+                    shared.work(task, laid, key, finish);
+                }
+                Ok(Begun::Over(report)) => shared.finish(&key, report, finish),
                 Err(end) => shared.end(&key, end, finish),
             },
         };
@@ -335,6 +377,7 @@ impl Hands for Crew {
         self.shared.each_of(run, Live::kill);
         self.shared.contexts.release(run);
         self.shared.abouts.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+        self.shared.trees.forget(run);
     }
 }
 

@@ -1,12 +1,15 @@
 //! `skein plan`: what a run would do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use skein_core::plan::{Plan, Problem, ProblemCode};
+use skein_core::{
+    ir::Kind,
+    plan::{Plan, Problem, ProblemCode},
+};
 use skein_dialects::{Diagnostic, Sort, render};
-use skein_host::wall;
+use skein_host::{crew::is_repository, wall};
 
 use super::load::{Loaded, invalid, load};
 use crate::{exit::Exit, output::Output, parameters, plan::PlanView, resolve::Resolutions};
@@ -42,8 +45,17 @@ fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exi
         [] => Resolutions::default(),
         _ => Resolutions::of(&plan, &loaded.project),
     };
-    let view = PlanView::of(&plan, &loaded.project.config, &found, walls);
+    let mut view = PlanView::of(&plan, &loaded.project.config, &found, walls);
+    view.no_worktrees = no_worktrees(&plan, &loaded.project.root);
     Ok((loaded, view))
+}
+
+/// Why steps cannot have the worktrees that they want.
+fn no_worktrees(plan: &Plan, project: &Path) -> Option<String> {
+    let mut steps = plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+    let wanted = steps.any(|step| matches!(&step.kind, Kind::Work(work) if work.isolation.worktree));
+    (wanted && !is_repository(project))
+        .then(|| "cannot be had: the project is in no git repository".to_owned())
 }
 
 /// The workflow that was named, with the parameters that were given.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod agents;
+mod attacks;
 mod bench;
 mod builtin;
 mod catalog;
@@ -15,6 +16,7 @@ mod disk;
 mod doctor;
 mod documents;
 mod ends;
+mod evidence;
 mod examples;
 mod files;
 mod forks;
@@ -30,6 +32,7 @@ mod run;
 mod runs;
 mod session;
 mod terminal;
+mod trees;
 mod undo;
 mod validate;
 mod wall;

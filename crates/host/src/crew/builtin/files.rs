@@ -9,7 +9,7 @@ use skein_core::{ir::ErrorClass, limits};
 
 use super::{Wrong, is_below, values};
 use crate::workspace::{
-    PROTECTED, Pattern, Root, control_owner,
+    Pattern, Root, control_files, control_owner,
     root::{PathError, Thing},
 };
 
@@ -126,7 +126,7 @@ impl Files<'_> {
     }
 
     fn protected(&self) -> impl Iterator<Item = &str> {
-        let control = PROTECTED.into_iter().filter(|_| self.protect.is_empty());
+        let control = control_files().into_iter().filter(|_| self.protect.is_empty());
         self.protect.iter().map(String::as_str).chain(control)
     }
 

@@ -137,6 +137,12 @@ impl Call {
     }
 }
 
+/// What asks a program, is called off as a whole, and has so much time.
+pub struct Asker<'a> {
+    pub call: &'a Call,
+    pub limit: Option<Millis>,
+}
+
 /// What is wrong with a call: a code that workflows can know, and words.
 pub(super) struct Wrong {
     class: ErrorClass,
@@ -167,6 +173,10 @@ pub(super) fn work(shared: &Arc<Shared>, job: &Job, function: Function, key: &Do
     let end = match (begun, job.tool()) {
         (false, _) => AttemptEnd::Stopped,
         (true, None) => never("the tool of this step is gone"),
+        // What is done in this process is neither watched nor put into a tree of its own.
+        (true, Some(_)) if job.isolation.worktree || !job.evidence.is_empty() => never(
+            "a function of Skein works in the run's own workspace and gives no evidence; let a driver of another kind do this",
+        ),
         (true, Some(tool)) => Doer { shared, job, call: &call, limit: limit(job, tool) }.end(tool, function),
     };
     shared.end(key, end, finish);
@@ -212,10 +222,10 @@ impl Doer<'_> {
             Function::FilesList => self.files(|files| files.list(inputs)),
             Function::FilesExists => self.files(|files| files.exists(inputs)),
             Function::FilesRemove => self.files(|files| files.remove(inputs)),
-            Function::GitStatus => self.git(|git| git.status()),
+            Function::GitStatus => self.git(|git, asker| git.status(asker)),
             Function::GitDiff => {
                 let base = values::optional(inputs, "against")?.unwrap_or("HEAD");
-                self.git(|git| git.diff(base))
+                self.git(|git, asker| git.diff(asker, base))
             }
         }
     }
@@ -246,7 +256,7 @@ impl Doer<'_> {
         })
     }
 
-    fn git(&self, ask: impl FnOnce(&Git<'_>) -> Result<Value, String>) -> Result<Value, Wrong> {
+    fn git(&self, ask: impl FnOnce(&Git<'_>, &Asker<'_>) -> Result<Value, String>) -> Result<Value, Wrong> {
         let workspace = self.folder()?;
         let ours = |error| Wrong::new(ErrorClass::Transient, "internal", error);
         let run = RunDir::create(&self.shared.state, &self.job.run).map_err(ours)?;
@@ -254,9 +264,9 @@ impl Doer<'_> {
         let work = Work::Attempt(self.job.attempt);
         let mark = Mark { state: self.shared.mark.clone(), run: self.job.run.clone(), work };
         let limit = self.limit.map(|limit| Millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)));
-        let git =
-            Git { workspace: &workspace, kept: files.root(), mark: &mark, limit, call: Some(self.call) };
-        ask(&git).map_err(|why| Wrong::new(ErrorClass::External, "upstream_error", why))
+        let git = Git { folder: workspace.path(), kept: files.root(), mark: &mark };
+        let asker = Asker { call: self.call, limit };
+        ask(&git, &asker).map_err(|why| Wrong::new(ErrorClass::External, "upstream_error", why))
     }
 }
 
