@@ -80,8 +80,8 @@ fn a_summary_is_made_of_what_was_given_and_told_to_those_who_follow() {
     let run = project.json("run w.yaml", 0)["run_id"].as_str().unwrap().to_owned();
     let log = format!(".skein/runs/{run}/attempts/0.0.1.1.summary.1/log");
     let asked = project.read(&log);
-    assert!(asked.starts_with("Three points for the writer."), "{asked}");
-    assert!(asked.contains("What the work gave, as data") && asked.contains("\"rain\""), "{asked}");
+    assert!(asked.contains("Three points for the writer.\n\nWhat the work gave, as data"), "{asked}");
+    assert!(asked.contains("\"rain\""), "{asked}");
     assert!(asked.contains("Answer with the summary alone"), "{asked}");
     let told = project.read("prompts/write");
     assert!(told.contains("What `find` gave, summed up, as data"), "{told}");
