@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Assignment, AttemptId, Cost, Given, Mode, Role, RunState},
+    engine::{Assignment, AttemptId, Cost, Given, Mode, Proof, Role, RunState},
     ids::RunId,
     ir::{
-        ArtifactIn, ArtifactOut, BudgetMode, Capability, ErrorClass, Isolation, Kind, Schema, Step, Work,
-        Worker,
+        ArtifactIn, ArtifactOut, BudgetMode, Capability, ErrorClass, Evidence, Isolation, Kind, Schema, Step,
+        Work, Worker,
     },
     plan::Plan,
     time::Millis,
@@ -20,6 +20,7 @@ use super::{
     guard::Guard,
     handoff::{self, Handed},
     overlay,
+    tree::Keeping,
 };
 use crate::{
     agent::Left,
@@ -41,6 +42,13 @@ pub struct Job {
     pub idle: Option<Millis>,
     pub start: Option<Millis>,
     pub isolation: Isolation,
+    /// What must be so when it is done.
+    pub evidence: Vec<Evidence>,
+    /// What was looked at of that after the attempt before it, if it is made because of that.
+    pub proofs: Vec<Proof>,
+    pub keeping: Keeping,
+    /// Whether it must be known who worked in which workspace.
+    pub watched: bool,
     /// What it is given of others' artifacts.
     pub takes: Vec<ArtifactIn>,
     pub gives: Vec<ArtifactOut>,
@@ -118,6 +126,10 @@ impl Job {
             idle: step.policy.idle_timeout,
             start: step.policy.start_timeout,
             isolation: work.isolation.clone(),
+            evidence: if main { work.evidence.clone() } else { Vec::new() },
+            proofs: unproven(state, attempt, task.mode),
+            keeping: keeping(step, main),
+            watched: false,
             snapshot: (!takes.is_empty() || context.is_some()).then(|| Box::new(Snapshot::of(running))),
             context,
             takes,
@@ -204,6 +216,12 @@ impl Job {
     }
 }
 
+/// What is checked, summed up or undone is never tried in a workspace that is put back.
+fn keeping(step: &Step, main: bool) -> Keeping {
+    let keeping = Keeping::of(step);
+    Keeping { restores: keeping.restores && main, ..keeping }
+}
+
 /// What the budgets of a step and of its run leave, of those that stop what spends them.
 fn left(plan: &Plan, state: &RunState, step: &Step, attempt: AttemptId) -> Vec<Left> {
     let more = state.more(attempt.at);
@@ -232,6 +250,13 @@ fn left(plan: &Plan, state: &RunState, step: &Step, attempt: AttemptId) -> Vec<L
 fn failed(state: &RunState, attempt: AttemptId, mode: Mode) -> Option<String> {
     let more = state.more(attempt.at).filter(|_| mode == Mode::Again && attempt.role == Role::Main)?;
     more.error.as_ref().map(|error| error.message.clone())
+}
+
+/// What was not proven of the attempt before this one.
+fn unproven(state: &RunState, attempt: AttemptId, mode: Mode) -> Vec<Proof> {
+    let more = state.more(attempt.at).filter(|_| mode == Mode::Again && attempt.role == Role::Main);
+    let proofs = more.map(|more| more.proofs.iter()).into_iter().flatten();
+    proofs.filter(|proof| !proof.holds).cloned().collect()
 }
 
 /// What the source says are tests of a step.

@@ -44,6 +44,9 @@ pub struct PlanView {
     pub hooks: Vec<HookView>,
     pub estimate: Estimate,
     pub confined: Confined,
+    /// Why steps cannot have worktrees here that want them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_worktrees: Option<String>,
     /// What cannot be told before the run.
     pub unknown: Vec<String>,
 }
@@ -143,6 +146,7 @@ impl PlanView {
             hooks: workflow.hooks.iter().map(|hook| HookView::of(hook, config)).collect(),
             unknown: unknown(&estimate, &batches),
             estimate,
+            no_worktrees: None,
             confined: Confined {
                 enforced: walls.as_ref().ok().copied(),
                 why: walls.err(),

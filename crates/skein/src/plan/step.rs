@@ -7,7 +7,7 @@ use skein_core::{
     ir::{Binding, Gate, Isolation, Kind, KindName, LoopTest, Per, Step, Wait, Work},
     plan::ScopeIx,
 };
-use skein_host::crew::Wanted;
+use skein_host::crew::{Keeping, OnRetry, Wanted};
 
 use super::{
     Inner, Viewer,
@@ -76,10 +76,18 @@ pub struct WorkView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     pub worktree: bool,
+    /// Whether what is changed there is not merged.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stays: bool,
+    /// What becomes of the workspace before it is tried again, if it is not kept as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_retry: Option<&'static str>,
     pub network: bool,
     pub secrets: Vec<SecretView>,
     /// What it must leave as it is.
     pub protects: Vec<String>,
+    /// What must be so before it counts as done.
+    pub evidence: Vec<String>,
     pub takes: Vec<TakeView>,
     pub gives: Vec<GiveView>,
     /// Who decides whether it is complete, and how often it may be done again.
@@ -169,7 +177,12 @@ impl StepView {
             work: match &step.kind {
                 Kind::Work(work) => {
                     let workflow = &viewer.definition.workflow_of(scope).workflow;
-                    Some(WorkView::of(work, Wanted::of(workflow, step, &work.worker, Role::Main), config))
+                    Some(WorkView::of(
+                        step,
+                        work,
+                        Wanted::of(workflow, step, &work.worker, Role::Main),
+                        config,
+                    ))
                 }
                 _ => None,
             },
@@ -195,7 +208,8 @@ impl StepView {
 }
 
 impl WorkView {
-    fn of(work: &Work, wanted: Wanted, config: &Config) -> WorkView {
+    fn of(step: &Step, work: &Work, wanted: Wanted, config: &Config) -> WorkView {
+        let keeping = Keeping::of(step);
         let Isolation { workspace, worktree, no_network, secrets, protect } = &work.isolation;
         let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
         WorkView {
@@ -207,9 +221,16 @@ impl WorkView {
             memory_tokens: wanted.memory.map(|memory| memory.max_tokens),
             workspace: workspace.clone(),
             worktree: *worktree,
+            stays: *worktree && keeping.apart,
+            on_retry: match keeping.on_retry {
+                OnRetry::Keep => None,
+                OnRetry::Reset => Some("reset"),
+                OnRetry::KeepAndTell => Some("keep_and_tell"),
+            },
             network: !no_network,
             secrets: secrets.iter().map(secret).collect(),
             protects: protect.clone(),
+            evidence: work.evidence.iter().map(ToString::to_string).collect(),
             takes: takes(work),
             gives: gives(work),
             check: work

@@ -102,6 +102,9 @@ impl Page {
         }
         self.row("Estimate", &estimate(&view.estimate));
         self.row("Confined", &confined(&view.confined));
+        if let Some(why) = &view.no_worktrees {
+            self.row("Worktrees", why);
+        }
         for name in &view.undeclared {
             let title = self.paint.warning(&format!("{:12}", "Undeclared"));
             self.line(&format!("{title}  the parameter `{name}`; it is passed on as it is"));
