@@ -63,7 +63,7 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
 }
 
 const RING: &str = ".tail";
-/// What a log has of the disk with its first line.
+/// What a log has of the disk from the beginning.
 const ROOM: u64 = 4096;
 
 /// A new file for us alone, never through a link.
@@ -82,7 +82,11 @@ pub fn own(empty: bool) -> OpenOptions {
 impl Log {
     pub fn create(path: &Path, keep: Keep) -> Log {
         let (head, problem) = match create(path) {
-            Ok(file) => (Some(file), None),
+            Ok(file) => {
+                // Room to say that there was none, should the disk fill up. Where it cannot be had, it is done without.
+                let _ = fallocate(&file, FallocateFlags::KEEP_SIZE, 0, ROOM);
+                (Some(file), None)
+            }
             Err(error) => (None, Some(format!("the log {} cannot be created: {error}", path.display()))),
         };
         Log { path: path.to_owned(), keep, head, ring: None, bytes: 0, in_head: 0, problem }
@@ -103,10 +107,6 @@ impl Log {
 
     fn write_head(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let Some(head) = &mut self.head else { return Ok(()) };
-        if self.in_head == 0 && !bytes.is_empty() {
-            // Room to say that there was none, should the disk fill up. Where it cannot be had, it is done without.
-            let _ = fallocate(&*head, FallocateFlags::KEEP_SIZE, 0, ROOM);
-        }
         while !bytes.is_empty() {
             match head.write(bytes) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -110,10 +110,14 @@ impl RunDir {
         self.root.path().join(NOTES)
     }
 
-    /// The folder of an attempt, made where it is not there yet. It may not last, and need not: an attempt that was cut
-    /// off is never gone on with, and the next one has a folder of its own.
+    /// A new folder for an attempt. It may not last, and need not: an attempt that was cut off is never gone on with, and
+    /// the next one has a folder of its own. One that is there is of a row that was lost, and nothing of it counts.
     pub fn attempt(&self, attempt: AttemptId) -> Result<AttemptDir, PathError> {
-        let root = self.root.make_folders_unsynced(below(ATTEMPTS, attempt), true)?;
+        let name = below(ATTEMPTS, attempt);
+        if found(self.root.folder(&name))?.is_some() {
+            self.root.remove(&name)?;
+        }
+        let root = self.root.make_folders_unsynced(&name, true)?;
         root.make_folders_unsynced(AttemptDir::BACK, true)?;
         Ok(AttemptDir { root })
     }
@@ -393,9 +397,10 @@ mod tests {
         assert_eq!(files.output(), dir.path().join("runs/one/attempts/0.3.1.2.check.1/back/output"));
         fs::write(files.output(), "a=1").unwrap();
         assert_eq!(files.back().unwrap().read("output", 10).unwrap(), b"a=1");
-        // Again, as after a crash.
+        // Again, as after a crash that took the row with it: what was given then is not given now.
         RunDir::create(&state, &one).unwrap().attempt(attempt).unwrap();
-        assert!(run.find_attempt(attempt).unwrap().is_some());
+        let again = run.find_attempt(attempt).unwrap().unwrap();
+        assert!(again.back().unwrap().read("output", 10).unwrap_err().is_missing());
         for folder in ["runs", "runs/one", "runs/one/attempts", "runs/one/attempts/0.3.1.2.check.1"] {
             let mode = fs::metadata(dir.path().join(folder)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o700, "{folder}");
