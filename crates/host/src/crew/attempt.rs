@@ -74,24 +74,24 @@ pub(super) struct Laid {
 /// An attempt that was laid out.
 pub(super) enum Begun {
     Ready(Box<(Task, Laid)>),
-    /// The work was done before, and only its end was not told.
+    /// It cannot begin, or the work was done before and only its end was not told.
     Over(Report),
 }
 
-/// Lays out what an attempt needs. Why it cannot begin, where it cannot.
-pub(super) fn lay_out(shared: &Arc<Shared>, mut job: Job) -> Result<Begun, Report> {
+/// Lays out what an attempt needs.
+pub(super) fn lay_out(shared: &Arc<Shared>, mut job: Job) -> Begun {
     let found = find(shared, &mut job);
     let (by, job) = (job.relay.by(), Arc::new(job));
     let report = |end| Report { by, ..Report::new(end, Cost::default()) };
     let (run, files) = match found {
         Ok(found) => found,
-        Err(end) => return Err(report(end)),
+        Err(end) => return Begun::Over(report(end)),
     };
-    lay(shared, &job, run.clone(), files.clone()).map_err(|end| {
+    lay(shared, &job, run.clone(), files.clone()).unwrap_or_else(|end| {
         let (report, mark) = (report(end), mark(shared, &job));
         let around = record::Around { run: &run, files: &files, folder: None, mark: &mark };
         record::end(shared, &job, &around, &report);
-        report
+        Begun::Over(report)
     })
 }
 
@@ -142,7 +142,7 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         environment.push(("SKEIN_CHANGES".into(), files.earlier().into()));
     }
     let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
-    let briefing = briefing::of(shared, &job);
+    let briefing = briefing::of(shared, job);
     let plain = Around {
         files: &files,
         briefing: briefing.text.as_deref(),

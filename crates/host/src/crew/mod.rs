@@ -242,11 +242,11 @@ impl Shared {
             return self.finish(&key, report, finish);
         }
         match attempt::lay_out(self, job) {
-            Ok(Begun::Ready(ready)) => {
+            Begun::Ready(ready) => {
                 let (task, laid) = *ready;
                 self.work(task, laid, key, finish);
             }
-            Ok(Begun::Over(report)) | Err(report) => self.finish(&key, report, finish),
+            Begun::Over(report) => self.finish(&key, report, finish),
         }
     }
 
