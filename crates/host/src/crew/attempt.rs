@@ -70,7 +70,7 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
     let grants = grants.map_err(never)?;
     let folder = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
-    let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
+    let run = shared.run_dir(&job.run).map_err(wrong)?;
     let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
     files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;

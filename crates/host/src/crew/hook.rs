@@ -14,7 +14,7 @@ use super::{Live, Shared, about::About, back::cut, command::plain, environment};
 use crate::{
     hands::{Published, Running},
     worker::{self, Ended, How, Mark, Task, Work},
-    workspace::{Grants, RunDir},
+    workspace::Grants,
 };
 
 /// What a hook needs, taken out of the run when it is wanted.
@@ -75,7 +75,7 @@ impl Hook {
         let about = &self.about;
         let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
         let folder = grants.and_then(|grants| grants.folder(None)).map_err(|error| error.to_string())?;
-        let kept = RunDir::create(&shared.state, &self.run).and_then(|run| run.hook(self.number));
+        let kept = shared.run_dir(&self.run).and_then(|run| run.hook(self.number));
         let log = kept.map_err(|error| error.to_string())?.path().join("log");
         let mark = Mark { state: shared.mark.clone(), run: self.run.clone(), work: Work::Hook(self.number) };
         let mut task = Task::new(self.found(), folder.path(), log, mark);

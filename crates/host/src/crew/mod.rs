@@ -82,6 +82,8 @@ struct Shared {
     /// Held by who writes a context folder.
     telling: Mutex<()>,
     contexts: Arc<Contexts>,
+    /// Runs whose folders are known to last.
+    lasting: Mutex<BTreeSet<RunId>>,
     /// Told when something of `live` is gone.
     left: Condvar,
 }
@@ -112,6 +114,7 @@ impl Crew {
         // Walls are about real paths.
         let state = std::fs::canonicalize(state)?;
         let (root, mark) = (Root::open(&state)?, StateMark::of(&state)?);
+        RunDir::prepare(&root)?;
         let shared = Shared {
             state: root,
             mark,
@@ -123,6 +126,7 @@ impl Crew {
             live: Mutex::default(),
             telling: Mutex::default(),
             contexts: Arc::default(),
+            lasting: Mutex::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared) })
@@ -145,6 +149,20 @@ impl Crew {
 impl Shared {
     fn live(&self) -> MutexGuard<'_, BTreeMap<Doing, Live>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lasting(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
+        self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The folder of a run, synced the first time that it is asked for here.
+    fn run_dir(&self, run: &RunId) -> Result<RunDir, PathError> {
+        if self.lasting().contains(run) {
+            return RunDir::create(&self.state, run);
+        }
+        let folder = RunDir::create_synced(&self.state, run)?;
+        self.lasting().insert(run.clone());
+        Ok(folder)
     }
 
     /// How far walls are kept here. None: there are none.
@@ -310,6 +328,7 @@ impl Hands for Crew {
     fn forget(&mut self, run: &RunId) {
         self.shared.each_of(run, Live::kill);
         self.shared.contexts.release(run);
+        self.shared.lasting().remove(run);
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod begin;
 mod durable;
+mod power;
 mod retry;
 mod store;
 mod worker;
