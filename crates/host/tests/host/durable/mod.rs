@@ -7,6 +7,7 @@ mod hands;
 mod kill;
 pub mod kit;
 pub mod life;
+mod long;
 mod looping;
 mod owners;
 mod reference;
