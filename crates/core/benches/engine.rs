@@ -121,7 +121,7 @@ fn start() -> Input {
 }
 
 fn success(output: &Arc<Value>) -> Report {
-    Report { end: AttemptEnd::Succeeded { output: output.clone() }, cost: Cost::default() }
+    Report::new(AttemptEnd::Succeeded { output: output.clone() }, Cost::default())
 }
 
 fn plan(steps: Vec<Step>) -> Plan {

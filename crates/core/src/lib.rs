@@ -4,6 +4,7 @@
 //! folds what was decided into its state; [`view`] shows it. The host and the simulator both drive the same
 //! [`engine::Driver`].
 
+pub mod agents;
 pub mod builder;
 pub mod closest;
 pub mod engine;

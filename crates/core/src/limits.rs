@@ -57,6 +57,14 @@ pub const VALUE_DEPTH: usize = 100;
 /// Reasons and fingerprints of one check: how many, and how long each.
 pub const CHECK_NOTES: usize = 200;
 pub const CHECK_NOTE_CHARS: usize = 240;
+/// Pieces of evidence of a step; how long what each says and what was found may be.
+pub const EVIDENCE: usize = 32;
+pub const PROOF_CHARS: usize = 400;
+pub const FOUND_CHARS: usize = 2_000;
+
+// Files that are compared with how they were: names that are looked at, bytes that are read.
+pub const SURVEY_NAMES: usize = 200_000;
+pub const SURVEY_BYTES: u64 = GIB;
 
 // Expressions.
 pub const EXPRESSION_BYTES: usize = 4 * KIB;
@@ -82,6 +90,10 @@ pub const STOP_GRACE: u64 = 5 * MINUTE;
 pub const HOOK: u64 = 5 * MINUTE;
 /// How long git may take to say which files have changed.
 pub const GIT: u64 = MINUTE;
+/// How long a command may take that proves something, if the step itself has no shorter time.
+pub const PROOF: u64 = 30 * MINUTE;
+/// How long git may take to keep or bring back the state of a workspace.
+pub const SNAPSHOT: u64 = 10 * MINUTE;
 
 // Coding agents.
 /// How long one may take until it first prints something, and be silent, where the source says nothing.
@@ -89,6 +101,10 @@ pub const AGENT_START: u64 = 3 * MINUTE;
 pub const AGENT_IDLE: u64 = 15 * MINUTE;
 /// How long a limit of an account is waited for that does not say when it ends.
 pub const ACCOUNT_WAIT: u64 = 5 * MINUTE;
+/// How far apart those go on that waited for the same account.
+pub const ACCOUNT_APART: u64 = 1_000;
+/// A limit that ends so soon is tried again also by a step that does not wait for limits.
+pub const ACCOUNT_SOON: u64 = MINUTE;
 /// One event that it prints. What a tool printed may stand in one, and agents cut that themselves.
 pub const AGENT_EVENT_BYTES: usize = 8 * MIB;
 
@@ -105,6 +121,12 @@ pub const ARTIFACTS_BYTES: u64 = 10 * GIB;
 pub const ARTIFACT_FILES: usize = 100_000;
 pub const ARTIFACT_DEPTH: usize = 128;
 pub const LOG_BYTES: usize = 64 * MIB;
+/// What is kept of a workspace that is no repository, so that it can be put back.
+pub const SNAPSHOT_FILES: usize = 50_000;
+pub const SNAPSHOT_BYTES: u64 = 2 * GIB;
+/// The largest file of which changes are shown, and how much of the changes of an attempt is kept.
+pub const CHANGED_FILE_BYTES: u64 = 16 * 1024 * 1024;
+pub const CHANGES_BYTES: u64 = 4 * 1024 * 1024;
 /// A shorter secret would be found by chance in text that has nothing to do with it.
 pub const SECRET_BYTES_LEAST: usize = 8;
 pub const SECRET_BYTES: usize = 16 * KIB;

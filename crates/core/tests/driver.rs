@@ -37,7 +37,7 @@ fn start() -> Input {
 
 fn success(attempt: AttemptId) -> Input {
     let end = AttemptEnd::Succeeded { output: Arc::new(json!({})) };
-    Input::Finished { attempt, report: Report { end, cost: Cost::default() } }
+    Input::Finished { attempt, report: Report::new(end, Cost::default()) }
 }
 
 fn starts(driver: &mut Driver) -> Vec<AttemptId> {

@@ -122,7 +122,7 @@ fn an_output_that_is_too_large_is_not_taken() {
         tell(&plan, &mut state, start()).unwrap();
         let attempt = *state.in_flight().first().unwrap();
         let end = skein_core::engine::AttemptEnd::Succeeded { output: Arc::new(json!("x".repeat(size))) };
-        let report = skein_core::engine::Report { end, cost: Default::default() };
+        let report = skein_core::engine::Report::new(end, Default::default());
         let events = tell(&plan, &mut state, Input::Finished { attempt, report }).unwrap();
         let too_large = (Outcome::Failed(ErrorClass::Validation), Some(code::OUTPUT_INVALID.to_owned()));
         assert_eq!(first_end(&events), (!fits).then_some(too_large), "{size}");

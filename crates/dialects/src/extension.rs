@@ -25,7 +25,7 @@ const SHARED: &str = "shared";
 
 /// Fields that are about whoever does the work.
 const OF_WORKER: &[&str] =
-    &["agents", "cache", "evidence", "network", "protect", "secrets", "test_commands", "workspace"];
+    &["agents", "evidence", "network", "protect", "secrets", "test_commands", "workspace"];
 
 pub(crate) fn check(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
     let root = lowered.places.tree.root();

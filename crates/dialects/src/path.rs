@@ -1,5 +1,7 @@
 //! Paths that a source names: relative, downwards, and never the control files of others.
 
+use skein_core::agents;
+
 /// Why a path cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathError {
@@ -27,15 +29,6 @@ impl PathError {
         }
     }
 }
-
-/// Where programs keep files that decide what they do.
-const CONTROL: &[(&str, &str)] = &[
-    (".git", "Git"),
-    (".skein", "Skein"),
-    (".claude", "Claude Code"),
-    (".codex", "Codex"),
-    (".opencode", "OpenCode"),
-];
 
 /// Whether a path stays below the folder that it starts in, and out of the files that decide what programs do.
 pub fn below(path: &str) -> Result<(), PathError> {
@@ -65,7 +58,7 @@ pub fn inside(path: &str) -> Result<(), PathError> {
 
 /// Whose own file a name is, wherever it stands: there is a `.git` in every submodule.
 pub fn control(name: &str) -> Option<&'static str> {
-    CONTROL.iter().find(|(control, _)| name.eq_ignore_ascii_case(control)).map(|(_, of)| *of)
+    agents::owner(name)
 }
 
 /// A path without what changes nothing, to compare it with others. Empty for the folder that it starts in.

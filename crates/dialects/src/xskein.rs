@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use skein_core::{
-    ir::{Budget, BudgetMode, EachErrors, ErrorClass, HoldReason, Kind, OnInterrupted, Step},
+    ir::{Budget, BudgetMode, EachErrors, ErrorClass, Evidence, HoldReason, Kind, OnInterrupted, Step},
+    limits,
     time::Millis,
 };
 
@@ -42,7 +43,8 @@ pub struct XSkein {
     pub allow_cycles: bool,
     pub gate: Option<bool>,
     pub compensate_failed_step: bool,
-    /// Checked, and for later readers: `agents`, `evidence`, `cache`, `test_commands`, the rest of `workspace`.
+    pub evidence: Vec<Evidence>,
+    /// Checked, and for later readers: `agents`, `test_commands`, the rest of `workspace`.
     pub kept: BTreeMap<String, Value>,
 }
 
@@ -143,14 +145,17 @@ impl XSkein {
     fn read_step(&mut self, fields: &mut Fields<'_>, sink: &mut Sink) {
         self.secrets = fields.optional("secrets").map(|given| texts(given, sink)).unwrap_or_default();
         if let Some(given) = fields.optional("evidence") {
-            let proofs = given.list(sink).unwrap_or_default();
-            let proofs =
-                proofs.into_iter().filter_map(|proof| read_evidence(proof, sink)).collect::<Vec<_>>();
-            self.keep("evidence", proofs);
+            self.evidence = read_evidence(given, sink);
         }
         if let Some(given) = fields.optional("cache") {
-            read_cache(given, sink);
-            self.keep("cache", given.node.json());
+            // Nothing would come of it, and whoever writes it must know.
+            let message =
+                "`cache` is not supported yet: no step is spared because an equal one was done before";
+            let diagnostic =
+                Diagnostic::new(Code::UnknownField, given.node.source(), given.node.mark(), message);
+            sink.push(
+                diagnostic.hint("leave it out; `skein fork` begins with the results of an earlier run"),
+            );
         }
     }
 
@@ -220,7 +225,6 @@ impl XSkein {
             let (now, then) = (kept(self, name), kept(before, name));
             !then.is_empty() && (now.is_empty() || !within(&now, &then))
         };
-        let drops = |name: &str| !within(&kept(before, name), &kept(self, name));
         let protected = |block: &XSkein| block.protect.clone().unwrap_or_default();
         let looser = [
             ("budget", spends_more(self.budget.as_ref(), before.budget.as_ref())),
@@ -230,7 +234,7 @@ impl XSkein {
             ("protect", !within(&protected(before), &protected(self))),
             ("agents", adds("agents")),
             ("test_commands", !within(&kept(self, "test_commands"), &kept(before, "test_commands"))),
-            ("evidence", drops("evidence")),
+            ("evidence", before.evidence.iter().any(|proof| !self.evidence.contains(proof))),
         ];
         looser.into_iter().filter(|(_, looser)| *looser).map(|(name, _)| name).collect()
     }
@@ -252,6 +256,7 @@ impl XSkein {
                 isolation.no_network = self.no_network.unwrap_or(isolation.no_network);
                 isolation.secrets = self.secrets;
                 isolation.protect = self.protect.unwrap_or_default();
+                work.evidence = self.evidence;
             }
             Kind::Each(each) => each.errors = self.on_error.unwrap_or(each.errors),
             _ => {}
@@ -329,17 +334,26 @@ fn arguments(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
     arguments
 }
 
-fn read_evidence(given: Given<'_>, sink: &mut Sink) -> Option<Value> {
-    let mut fields = Fields::of(given.node, "a proof", sink)?;
-    let command = fields.optional("command").map(|given| arguments(given, sink));
-    for name in ["file", "schema", "of"] {
-        if let Some(path) =
-            fields.optional(name).and_then(|given| given.text(sink).map(|text| (given, text.value)))
-        {
-            check_path(path.0, path.1, sink);
-        }
+fn read_evidence(given: Given<'_>, sink: &mut Sink) -> Vec<Evidence> {
+    let proofs = given.list(sink).unwrap_or_default();
+    if proofs.len() > limits::EVIDENCE {
+        let message =
+            format!("a step has at most {} pieces of evidence, not {}", limits::EVIDENCE, proofs.len());
+        sink.push(Diagnostic::new(Code::BadNumber, given.node.source(), given.node.mark(), message));
     }
-    let changed = fields.optional("changed").and_then(|given| given.words(sink));
+    proofs.into_iter().filter_map(|proof| read_proof(proof, sink)).collect()
+}
+
+fn read_proof(given: Given<'_>, sink: &mut Sink) -> Option<Evidence> {
+    let mut fields = Fields::of(given.node, "a proof", sink)?;
+    let command = fields.optional("command").map(|given| Evidence::Command(arguments(given, sink)));
+    let mut path = |name: &'static str| -> Option<String> {
+        let given = fields.optional(name)?;
+        let path = given.text(sink)?.value;
+        check_path(given, path, sink);
+        Some(path.to_owned())
+    };
+    let [file, changed, schema, of] = ["file", "changed", "schema", "of"].map(&mut path);
     let sorts = ["command", "file", "changed", "schema"];
     let named = sorts.iter().filter(|name| fields.field(name).is_some()).count();
     let whole = fields.field("schema").is_some() == fields.field("of").is_some();
@@ -348,21 +362,8 @@ fn read_evidence(given: Given<'_>, sink: &mut Sink) -> Option<Value> {
         let message = "a proof is one of `command`, `file`, `changed`, or `schema` with `of`";
         sink.push(Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.mark(), message));
     }
-    let _ = (command, changed);
-    Some(given.node.json())
-}
-
-fn read_cache(given: Given<'_>, sink: &mut Sink) {
-    let Some(mut fields) = Fields::of(given.node, "`cache`", sink) else { return };
-    for part in fields.required("key", sink).and_then(|key| key.list(sink)).unwrap_or_default() {
-        if part.node.raw().is_some() {
-            part.one_of(&[("inputs", ()), ("instructions", ())], sink);
-        } else if let Some(mut files) = Fields::of(part.node, "a part of a cache's key", sink) {
-            files.required("files", sink).map(|globs| texts(globs, sink));
-            files.finish(sink);
-        }
-    }
-    fields.finish(sink);
+    let schema = schema.zip(of).map(|(path, of)| Evidence::Schema { path, of });
+    command.or(file.map(Evidence::File)).or(changed.map(Evidence::Changed)).or(schema)
 }
 
 /// Refuses a path that leaves the workspace.

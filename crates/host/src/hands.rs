@@ -73,7 +73,7 @@ impl Finish {
 
 impl Drop for Finish {
     fn drop(&mut self) {
-        self.send(Report { end: AttemptEnd::Interrupted, cost: Cost::default() });
+        self.send(Report::new(AttemptEnd::Interrupted, Cost::default()));
     }
 }
 

@@ -168,7 +168,10 @@ impl Acceptor {
                 self.attempt_started(*attempt, *mode, given.as_deref(), *deadline)
             }
             Event::StopAsked { attempt, why } => self.stop_asked(*attempt, *why),
-            Event::AttemptEnded { attempt, end, cost } => self.attempt_ended(*attempt, end, *cost),
+            Event::AttemptEnded { attempt, end, cost, proofs } => {
+                self.proven(*attempt, end, proofs)?;
+                self.attempt_ended(*attempt, end, *cost)
+            }
             Event::StepGoesOn { at, next } => self.step_goes_on(*at, *next),
             Event::RetryScheduled { at, due, error } => self.retry_scheduled(*at, *due, error),
             Event::StepHeld { at, opening, reason, until, approvers, next, .. } => {

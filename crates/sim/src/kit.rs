@@ -195,7 +195,7 @@ impl World {
 impl Outcomes for World {
     fn report(&self, who: &Who<'_>, _: &Step) -> Report {
         let end = (self.reports)(who).unwrap_or_else(|| good(json!({"n": 1})));
-        Report { end, cost: self.cost }
+        Report::new(end, self.cost)
     }
 
     /// The openings of a visit are answered from the list; those beyond it are approved.

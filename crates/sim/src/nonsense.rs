@@ -30,7 +30,7 @@ fn attempt(at: StepAt, visit: u32, iteration: u32, role: Role, attempt: u32) -> 
 }
 
 fn report(end: AttemptEnd) -> Report {
-    Report { end, cost: Cost { tokens: 1, micro_usd: None } }
+    Report::new(end, Cost { tokens: 1, micro_usd: None })
 }
 
 /// Any input, to a run that has not been started.

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Actor, AttemptEnd, Cost, Decision, Finding, Report, Role},
+    engine::{Actor, AttemptEnd, Cost, Decision, Finding, Proof, Report, Role},
     ids::SignalName,
-    ir::{Approver, ErrorClass, HoldReason, Step, Wait},
+    ir::{Approver, ErrorClass, Evidence, HoldReason, Kind, Step, Wait},
     time::{Millis, Time},
 };
 
@@ -117,7 +117,21 @@ pub fn report(seed: u64, who: &Who<'_>, step: &Step, luck: Luck, now: Time) -> R
         Role::Summary => summary_end(&mut rng, now),
         Role::Undo => undo_end(&mut rng, luck, now),
     };
-    Report { end, cost: cost(&mut rng) }
+    let proofs = if who.role == Role::Main { proofs(seed, who, step) } else { Vec::new() };
+    Report { end, cost: cost(&mut rng), proofs }
+}
+
+/// What is found of a step's evidence. Now and then nobody looked at all of it.
+fn proofs(seed: u64, who: &Who<'_>, step: &Step) -> Vec<Proof> {
+    let Kind::Work(work) = &step.kind else { return Vec::new() };
+    let mut rng = stream(seed, who, "proofs");
+    let looked = work.evidence.len() - usize::from(!work.evidence.is_empty() && rng.percent(3));
+    let proof = |evidence: &Evidence| Proof {
+        what: evidence.to_string(),
+        holds: rng.percent(80),
+        found: String::new(),
+    };
+    work.evidence.iter().take(looked).map(proof).collect()
 }
 
 /// How long an attempt takes.

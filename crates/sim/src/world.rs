@@ -238,7 +238,7 @@ impl World {
             }
             Happening::WorkerStops(attempt) if self.workers.remove(&attempt).is_some() => {
                 let end = AttemptEnd::Stopped;
-                self.report(attempt, Report { end, cost: Cost::default() });
+                self.report(attempt, Report::new(end, Cost::default()));
             }
             Happening::WorkerEnds(_) | Happening::WorkerStops(_) => {}
             Happening::Say(input) => self.say(input, true),

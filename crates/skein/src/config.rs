@@ -1,9 +1,13 @@
 //! `skein.toml`: what a project says about its agents, people, folders and limits. All of it is optional.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, LazyLock},
+};
 
 use serde::{Deserialize, Deserializer, de::Error};
-use skein_core::{closest::did_you_mean, expr::Span, ir::Capability};
+use skein_core::{agents, closest::did_you_mean, expr::Span, ir::Capability};
 use skein_dialects::{Code, Diagnostic, Source};
 use skein_host::agent::Price;
 
@@ -11,7 +15,8 @@ pub const NAME: &str = "skein.toml";
 /// The worker that is a program of the project's own.
 pub const CUSTOM: &str = "CUSTOM";
 /// Every worker that an agent may have.
-const WORKERS: [&str; 4] = ["CODEX_CLI", "CLAUDE_CODE", "OPENCODE", CUSTOM];
+static WORKERS: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| agents::KNOWN.iter().map(|agent| agent.word).chain([CUSTOM]).collect());
 const CAPABILITIES: [(&str, Capability); 4] = [
     ("READ", Capability::Read),
     ("EDIT", Capability::Edit),
@@ -217,7 +222,7 @@ mod tests {
     fn every_agent_has_its_word() {
         let words: Vec<&str> =
             skein_host::agent::ALL.iter().map(|agent| agent.word()).chain([CUSTOM]).collect();
-        assert_eq!(words, WORKERS);
+        assert_eq!(words, *WORKERS);
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Log {
     started: Time,
     ended: Option<Time>,
     pub file: PathBuf,
+    /// What it changed, if that is kept.
+    changes: PathBuf,
     shown: u64,
     escape: Escape,
 }
@@ -51,6 +53,8 @@ pub struct Log {
 pub struct Logs<'a> {
     meant: Meant<'a>,
     kept: PathBuf,
+    /// Whether what attempts changed is shown in place of what they printed.
+    changes: bool,
     names: Names,
     events: u64,
     pub all: Vec<Log>,
@@ -61,11 +65,12 @@ pub struct Logs<'a> {
 }
 
 impl<'a> Logs<'a> {
-    pub fn new(plan: &Plan, kept: PathBuf, meant: Meant<'a>) -> Logs<'a> {
+    pub fn new(plan: &Plan, kept: PathBuf, meant: Meant<'a>, changes: bool) -> Logs<'a> {
         let names = Names::new(plan.definition.clone());
         Logs {
             meant,
             kept,
+            changes,
             names,
             events: 0,
             all: Vec::new(),
@@ -105,9 +110,11 @@ impl<'a> Logs<'a> {
         let number = (*count).max(1);
         let Meant { step: meant, number: only } = self.meant;
         if meant.is_none_or(|meant| meant == step) && only.is_none_or(|only| only == number) {
-            let file = RunDir::log_below(&self.kept, attempt);
+            let changes = RunDir::changes_below(&self.kept, attempt);
+            let log = || RunDir::log_below(&self.kept, attempt);
+            let file = if self.changes { changes.clone() } else { log() };
             let (ended, escape) = (None, Escape::default());
-            self.all.push(Log { step, number, attempt, started, ended, file, shown: 0, escape });
+            self.all.push(Log { step, number, attempt, started, ended, file, changes, shown: 0, escape });
         }
     }
 }
@@ -147,6 +154,7 @@ impl Log {
             "finished_at": self.ended.map(utc),
             "file": bytes.map(|_| &self.file),
             "bytes": bytes.unwrap_or(0),
+            "changes": self.changes.is_file().then_some(&self.changes),
         })
     }
 

@@ -14,7 +14,7 @@ use skein_core::{
 };
 use skein_host::{
     agent,
-    crew::{About, Agent, Program, Tool},
+    crew::{About, Agent, Keeping, Program, Tool, is_repository},
     secret, worker,
     workspace::Grants,
 };
@@ -93,6 +93,10 @@ fn roots(project: &OnDisk, config: &Config, allowed: &[PathBuf]) -> Vec<PathBuf>
     configured.chain(given).collect()
 }
 
+fn has_git() -> bool {
+    worker::find(OsStr::new("git"), &std::env::var_os("PATH").unwrap_or_default(), &[]).is_ok()
+}
+
 struct Settle<'a> {
     project: &'a OnDisk,
     drivers: &'a Drivers,
@@ -131,8 +135,33 @@ impl Settle<'_> {
         if let Err(error) = self.grants.check(work.isolation.workspace.as_deref()) {
             self.problems.push(format!("`{}`: {error}", step.id));
         }
+        self.workspace(step, work);
         for name in &work.isolation.secrets {
             self.secret(step, name);
+        }
+    }
+
+    /// What a tree of its own, or a workspace that can be put back, needs.
+    fn workspace(&mut self, step: &Step, work: &Work) {
+        let worktree = work.isolation.worktree;
+        if !worktree && !Keeping::of(step).restores {
+            return;
+        }
+        if !has_git() {
+            self.problems.push(format!(
+                "`{}`: its workspace is kept by git, and there is no program `git` here",
+                step.id
+            ));
+        }
+        let folder = self.grants.folder(work.isolation.workspace.as_deref());
+        let folder =
+            folder.map_or_else(|_| self.grants.workspace().to_owned(), |root| root.path().to_owned());
+        if worktree && !is_repository(&folder) {
+            self.problems.push(format!(
+                "`{}`: a worktree needs a git repository, and {} is in none; `git init` makes one",
+                step.id,
+                folder.display()
+            ));
         }
     }
 

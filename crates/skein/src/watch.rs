@@ -21,6 +21,7 @@ use skein_core::{
 };
 use skein_host::{
     clock::Clock,
+    crew::kept_trees,
     host::{Recall, Told, Watcher},
     store::Store,
     worker::shown,
@@ -302,11 +303,12 @@ fn typed(follow: &Follow<'_>, live: &mut Live<Terminal>, line: &str) {
 }
 
 fn options(follow: &Follow<'_>, output: Output) -> Options {
-    let kept = follow.kept.to_owned();
+    let (kept, run) = (follow.kept.to_owned(), follow.kept.to_owned());
     Options {
         paint: output.paint,
         workspace: Some(follow.workspace.display().to_string()),
         kept: Some(follow.kept.display().to_string()),
+        trees: Box::new(move || kept_trees(&run)),
         slow: Options::SLOW,
         tail: Box::new(move |attempt| tail(&kept, attempt)),
         had: follow.had,

@@ -57,7 +57,9 @@ impl Fold<'_> {
                 self.more(attempt.at).stopping = Some(*why);
                 self.set_phase(attempt.at, Phase::Stopping);
             }
-            Event::AttemptEnded { attempt, end, cost } => self.attempt_ended(attempt, end, *cost),
+            Event::AttemptEnded { attempt, end, cost, proofs } => {
+                self.attempt_ended(attempt, end, *cost, proofs);
+            }
             Event::StepGoesOn { at, next } => self.goes_on(*at, *next),
             Event::RetryScheduled { at, due, error } => self.retry_scheduled(*at, *due, error),
             Event::StepHeld { .. }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    AttemptEnd, AttemptId, Cost, Decision, InstanceIx, InstanceReused, Opening, Publication, Start, StepAt,
-    StepReused,
+    AttemptEnd, AttemptId, Cost, Decision, InstanceIx, InstanceReused, Opening, Proof, Publication, Start,
+    StepAt, StepReused,
 };
 use crate::{
     ids::SignalName,
@@ -98,6 +98,8 @@ pub enum Event {
         end: AttemptEnd,
         #[serde(default, skip_serializing_if = "Cost::is_zero")]
         cost: Cost,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        proofs: Vec<Proof>,
     },
     /// What the step does next, after an attempt or a hold.
     StepGoesOn {

@@ -9,6 +9,7 @@ use super::{AttemptId, Opening, Reused, StepAt};
 use crate::{
     ids::{RunId, SignalName},
     ir::{ErrorClass, HoldReason},
+    limits,
     time::Time,
 };
 
@@ -120,6 +121,43 @@ pub struct Report {
     pub end: AttemptEnd,
     #[serde(default, skip_serializing_if = "Cost::is_zero")]
     pub cost: Cost,
+    /// What was looked at of the step's evidence, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<Proof>,
+}
+
+impl Report {
+    /// Of which nothing was to be proven.
+    pub fn new(end: AttemptEnd, cost: Cost) -> Report {
+        Report { end, cost, proofs: Vec::new() }
+    }
+}
+
+/// Whether one piece of a step's evidence is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proof {
+    /// What had to be so.
+    pub what: String,
+    pub holds: bool,
+    /// What was found, such as the end of what a command printed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub found: String,
+}
+
+impl Proof {
+    /// Cut to what is kept.
+    pub(super) fn bounded(self) -> Proof {
+        let cut = |text: String, most: usize| match text.char_indices().nth(most) {
+            Some((end, _)) => text[..end].to_owned(),
+            None => text,
+        };
+        Proof {
+            what: cut(self.what, limits::PROOF_CHARS),
+            holds: self.holds,
+            found: cut(self.found, limits::FOUND_CHARS),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

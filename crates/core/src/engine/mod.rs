@@ -39,7 +39,8 @@ pub use event::{
 pub use fork::{Again, Fork, NoFork};
 pub use hook::{Hooked, hook};
 pub use input::{
-    Actor, AttemptEnd, Cost, Decision, Finding, ForkedFrom, Input, Publication, Report, Start, Stimulus,
+    Actor, AttemptEnd, Cost, Decision, Finding, ForkedFrom, Input, Proof, Publication, Report, Start,
+    Stimulus,
 };
 pub use journal::{Batch, JournalError, Record, VERSION};
 pub use past::Past;

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{
     AttemptId, Commands, Cost, Error, Given, Halt, InstanceEnd, InstanceIx, Mode, Onward, Opening, Outcome,
-    Part, Role, Route, Start, StepAt, UndoTarget, Walk, event::is_null, pairs, transitions::Phase,
+    Part, Proof, Role, Route, Start, StepAt, UndoTarget, Walk, event::is_null, pairs, transitions::Phase,
 };
 use crate::{
     ids::SignalName,
@@ -25,7 +25,7 @@ use crate::{
 
 /// The version of a state that is written. Raised with any change to what `apply` makes of events, or to how that is
 /// written: a state of another version is not the state that this code would come to, and is of no use.
-pub const STATE_VERSION: u32 = 1;
+pub const STATE_VERSION: u32 = 2;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -287,6 +287,9 @@ pub struct More {
     pub error: Option<Error>,
     #[serde(skip_serializing_if = "is_default")]
     pub summary: Option<String>,
+    /// What was looked at of its evidence after the last attempt.
+    #[serde(skip_serializing_if = "is_default")]
+    pub proofs: Vec<Proof>,
     #[serde(skip_serializing_if = "is_default")]
     pub cost: Cost,
     #[serde(skip_serializing_if = "is_default")]
@@ -332,6 +335,7 @@ impl Default for More {
             failed_children: 0,
             error: None,
             summary: None,
+            proofs: Vec::new(),
             cost: Cost::default(),
             total_attempts: 0,
             reused: false,

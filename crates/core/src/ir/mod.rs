@@ -5,6 +5,7 @@
 //! never asks which format it runs. Read `workflow` first, then `scope`, `step` and `policy`.
 
 mod check;
+mod evidence;
 mod gate;
 mod kind;
 mod labels;
@@ -18,6 +19,7 @@ mod work;
 mod workflow;
 
 pub use check::{Check, Convergence, Stage};
+pub use evidence::Evidence;
 pub use gate::{Approver, Gate, GateTimeout, Wait, WaitTimeout};
 pub use kind::{Arm, Branch, Call, Each, EachErrors, Export, Kind, KindName, Lane, Loop, LoopTest, Parallel};
 pub use labels::Labels;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, is_default};
+use super::{Check, Evidence, is_default};
 use crate::{
     expr::Expr,
     ids::{ArtifactName, StepId},
@@ -26,6 +26,9 @@ pub struct Work {
     pub gives: Vec<ArtifactOut>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub isolation: Isolation,
+    /// What must be so before it counts as done, whatever its worker says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<Evidence>,
 }
 
 impl Work {
@@ -37,6 +40,7 @@ impl Work {
             takes: Vec::new(),
             gives: Vec::new(),
             isolation: Isolation::default(),
+            evidence: Vec::new(),
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{CostView, Names, Why, why, words};
 use crate::{
-    engine::{Error, More, Role, RunState, StepAt, utc},
+    engine::{Error, More, Proof, Role, RunState, StepAt, utc},
     ir::{ErrorClass, Kind, StepStatus},
     plan::Plan,
 };
@@ -43,6 +43,9 @@ pub struct StepView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     pub error: Option<ErrorView>,
+    /// What was looked at of its evidence after the last attempt.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<Proof>,
     /// What its own attempts cost, without what is inside it.
     pub cost: CostView,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,6 +109,7 @@ pub(super) fn view(plan: &Plan, state: &RunState, names: &Names, at: StepAt, sup
         outputs: now.outcome.map_or(Value::Null, |_| (*now.output).clone()),
         summary: more.summary.clone(),
         error: more.error.as_ref().map(|error| ErrorView::of(error, names)),
+        evidence: more.proofs.clone(),
         cost: more.cost.into(),
         why: why::of(plan, state, names, at),
     }

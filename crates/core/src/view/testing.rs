@@ -122,7 +122,7 @@ impl Trial {
 
     pub fn end(self, path: &str, end: AttemptEnd) -> Trial {
         let attempt = self.attempt(path);
-        self.say(Input::Finished { attempt, report: Report { end, cost: Cost::default() } })
+        self.say(Input::Finished { attempt, report: Report::new(end, Cost::default()) })
     }
 
     pub fn ok(self, path: &str) -> Trial {

@@ -8,7 +8,7 @@ use super::{Entry, Level, Names, words};
 use crate::{
     engine::{
         AttemptEnd, AttemptId, Decision, Event, Finding, Halt, InstanceIx, Mode, Opening, Outcome, Part,
-        Publication, Record, Role, Skip, StepAt, Stop, Walk, utc,
+        Proof, Publication, Record, Role, Skip, StepAt, Stop, Walk, utc,
     },
     ir::{Kind, RunStatus},
     plan::{Definition, Plan},
@@ -68,7 +68,7 @@ impl Timeline {
             | Event::UndoFailed { .. }
             | Event::UndoEnded { .. } => self.of_instance(event),
             Event::AttemptStarted { attempt, mode, .. } => Some(self.attempt_started(*attempt, *mode)),
-            Event::AttemptEnded { attempt, end, .. } => self.attempt_ended(*attempt, end),
+            Event::AttemptEnded { attempt, end, proofs, .. } => self.attempt_ended(*attempt, end, proofs),
             Event::StepHeld { .. }
             | Event::Opened { .. }
             | Event::Escalated { .. }
@@ -180,13 +180,17 @@ impl Timeline {
         (self.names.step(attempt.at), text, Level::Info)
     }
 
-    fn attempt_ended(&self, attempt: AttemptId, end: &AttemptEnd) -> Option<Line> {
+    fn attempt_ended(&self, attempt: AttemptId, end: &AttemptEnd, proofs: &[Proof]) -> Option<Line> {
         let what = match attempt.role {
             Role::Main | Role::Undo => format!("{} {}", words::role(attempt.role), attempt.attempt),
             Role::Check | Role::Summary => words::role(attempt.role).to_owned(),
         };
         let (text, level) = match end {
-            AttemptEnd::Succeeded { .. } => return None,
+            AttemptEnd::Succeeded { .. } if proofs.is_empty() => return None,
+            AttemptEnd::Succeeded { .. } => {
+                let proven: Vec<&str> = proofs.iter().map(|proof| proof.what.as_str()).collect();
+                (format!("proven: {}", proven.join("; ")), Level::Info)
+            }
             AttemptEnd::Checked { finding, reasons, .. } => {
                 (format!("check: {}{}", found(*finding), after(join(reasons).as_deref())), Level::Info)
             }

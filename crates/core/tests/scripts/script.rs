@@ -189,7 +189,7 @@ impl Script {
     /// The attempt in flight of a step ends.
     pub fn end(mut self, path: &str, what: &str, end: AttemptEnd) -> Script {
         let attempt = self.attempt(path);
-        let report = Report { end, cost: std::mem::take(&mut self.cost) };
+        let report = Report::new(end, std::mem::take(&mut self.cost));
         let who = print::attempt(self.timeline.names(), attempt);
         self.say(&format!("{who} {what}"), Input::Finished { attempt, report })
     }
@@ -235,7 +235,7 @@ impl Script {
 
     /// A report for an attempt that is named, whether it is in flight or not.
     pub fn report(self, attempt: &str, end: AttemptEnd) -> Script {
-        let report = Report { end, cost: Cost::default() };
+        let report = Report::new(end, Cost::default());
         let id = attempt.parse().unwrap();
         self.say(&format!("a report for {attempt}"), Input::Finished { attempt: id, report })
     }

@@ -1,6 +1,7 @@
 //! What AgentCore means where a source says nothing, and its closed sets of words.
 
 use skein_core::{
+    agents,
     ir::{Backoff, Capability, ErrorClass, Growth},
     time::Millis,
 };
@@ -32,12 +33,10 @@ pub(super) enum WorkerKind {
     Custom,
 }
 
-pub(super) const WORKERS: &[(&str, WorkerKind)] = &[
-    ("CODEX_CLI", WorkerKind::Agent("CODEX_CLI")),
-    ("CLAUDE_CODE", WorkerKind::Agent("CLAUDE_CODE")),
-    ("OPENCODE", WorkerKind::Agent("OPENCODE")),
-    ("CUSTOM", WorkerKind::Custom),
-];
+pub(super) fn workers() -> Vec<(&'static str, WorkerKind)> {
+    let agents = agents::KNOWN.iter().map(|agent| (agent.word, WorkerKind::Agent(agent.word)));
+    agents.chain([("CUSTOM", WorkerKind::Custom)]).collect()
+}
 
 pub(super) const CAPABILITIES: &[(&str, Capability)] = &[
     ("READ", Capability::Read),

@@ -236,3 +236,11 @@ fn what_skein_adds_is_the_same_in_every_format() {
         }
     }
 }
+
+#[test]
+fn every_agent_is_offered() {
+    let schema: Value = serde_json::from_str(schema(Dialect::AgentCore)).expect("it is JSON");
+    let offered = schema["$defs"]["worker"]["enum"].as_array().expect("it is a list");
+    let known = skein_core::agents::KNOWN.iter().map(|agent| agent.word).chain(["CUSTOM"]);
+    assert!(known.eq(offered.iter().filter_map(Value::as_str)), "{offered:?}");
+}

@@ -3,7 +3,13 @@
 //! Owns what status codes and the words of providers mean, for all agents alike. What an agent itself calls its errors
 //! is in its own file.
 
-use skein_core::{engine::code, ir::ErrorClass, time::Time};
+use skein_core::{
+    engine::code,
+    ir::ErrorClass,
+    time::{Millis, Time},
+};
+
+use crate::clock::Clock;
 
 /// A failure, and what may come of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +128,22 @@ impl Failure {
         // What failed for reasons outside of the conversation can go on with it.
         let goes_on = matches!(kind, Kind::Limit | Kind::Service);
         Failure { class, code: Some(code), message: message.into(), until: None, goes_on, lost: false }
+    }
+
+    /// By its words. A limit may say when it ends.
+    pub fn of_words(message: &str) -> Failure {
+        Failure::said(Kind::of_words(message), message)
+    }
+
+    /// A failure whose message may say when a limit ends.
+    pub fn said(kind: Kind, message: impl Into<String>) -> Failure {
+        let failure = Failure::new(kind, message);
+        let wait = wait_in(&failure.message).filter(|_| kind == Kind::Limit);
+        failure.until(wait.map(|wait| Clock::new().now().after(Millis(wait))))
+    }
+
+    pub fn is_of(&self, kind: Kind) -> bool {
+        self.code == Some(kind.class().1)
     }
 
     /// Whether it is that a budget is spent.

@@ -9,7 +9,7 @@ use super::{
     Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
     class::Kind,
     event::{micro_usd, number, text},
-    flags,
+    flags::{Run, line},
     home::personal,
 };
 
@@ -17,11 +17,13 @@ use super::{
 pub struct Claude;
 
 /// What it must not do beside its work.
-const QUIET: [(&str, &str); 5] = [
+const QUIET: [(&str, &str); 6] = [
     ("DISABLE_AUTOUPDATER", "1"),
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("DISABLE_TELEMETRY", "1"),
     ("DISABLE_ERROR_REPORTING", "1"),
+    // A command that takes too long would go on behind its back, and be waited for in the end.
+    ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
     // Trying again is ours; this is for what passes within seconds.
     ("CLAUDE_CODE_MAX_RETRIES", "2"),
 ];
@@ -37,6 +39,10 @@ impl Adapter for Claude {
 
     fn credentials(&self) -> &'static [&'static str] {
         &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_BASE_URL"]
+    }
+
+    fn sign_in(&self) -> &'static str {
+        "start `claude` and say `/login`, or set ANTHROPIC_API_KEY"
     }
 
     fn login(&self) -> Login {
@@ -79,7 +85,7 @@ impl Adapter for Claude {
         }
         call.args(request.arguments);
         // Those that take any number of words come last.
-        let (tools, rules) = flags::claude(request.may);
+        let (tools, rules) = flags(request.may);
         call.args(["--permission-mode", "dontAsk", "--tools", &tools, "--allowedTools", &rules]);
         call.arg("--add-dir").arg(&request.may.back);
         for (name, value) in QUIET {
@@ -98,6 +104,31 @@ impl Adapter for Claude {
     fn reader(&self, _home: &Home) -> Box<dyn Reader> {
         Box::new(Events::default())
     }
+}
+
+/// `--tools` and `--allowedTools`. A tool that is not among the first does not exist for it; of those that do, nothing
+/// is done that no rule allows.
+fn flags(may: &May) -> (String, String) {
+    let mut tools = vec!["Read", "Glob", "Grep", "Edit", "Write"];
+    let mut rules: Vec<String> = ["Read", "Glob", "Grep"].map(str::to_owned).into();
+    // A rule for Edit holds for Write, too; one for Write would hold for every file there is.
+    rules.push(format!("Edit(/{}/**)", may.back.display()));
+    rules.extend(may.files.iter().map(|name| format!("Edit(/{}/{name})", may.folder.display())));
+    if may.edit {
+        rules.push("Edit(./**)".to_owned());
+    }
+    match &may.run {
+        Run::Nothing => {}
+        Run::These(commands) => {
+            tools.push("Bash");
+            rules.extend(commands.iter().map(|words| format!("Bash({})", line(words))));
+        }
+        Run::Anything => {
+            tools.push("Bash");
+            rules.push("Bash".to_owned());
+        }
+    }
+    (tools.join(","), rules.join(","))
 }
 
 #[derive(Default)]
@@ -178,8 +209,17 @@ impl Events {
                 text(event, "/tool_name"),
                 text(event, "/message")
             ))],
+            "model_fallback" | "informational" => vec![Heard::Note(text(event, "/content").to_owned())],
             _ => Vec::new(),
         }
+    }
+
+    /// What came of its tools: only what went wrong is worth a line.
+    fn results(event: &Value) -> Vec<Heard> {
+        let content = event["message"]["content"].as_array().map_or(&[][..], Vec::as_slice);
+        let failed = content.iter().filter(|part| part["is_error"] == Value::Bool(true));
+        let said = failed.filter_map(|part| part["content"].as_str());
+        said.map(|said| Heard::Note(said.chars().take(200).collect())).collect()
     }
 
     /// The end knows best what was used, also by agents below it.
@@ -226,7 +266,7 @@ impl Events {
                 None => Kind::NoEnd,
             },
         };
-        Failure::new(kind, message)
+        Failure::said(kind, message)
     }
 }
 
@@ -235,6 +275,7 @@ impl Reader for Events {
         match text(event, "/type") {
             "system" => self.system(event),
             "assistant" => self.assistant(event),
+            "user" => Events::results(event),
             "stream_event" => self.piece(event),
             "rate_limit_event" if event["rate_limit_info"]["status"] == "rejected" => {
                 let seconds = event["rate_limit_info"]["resetsAt"].as_i64();

@@ -13,12 +13,11 @@ use skein_core::limits;
 
 use super::{
     Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
-    class::{Kind, wait_in},
+    class::Kind,
     event::{number, text},
-    flags,
+    flags::Run,
     home::personal,
 };
-use crate::clock::Clock;
 
 #[derive(Debug)]
 pub struct Codex;
@@ -27,6 +26,8 @@ pub struct Codex;
 const SESSIONS: &str = "sessions";
 /// As many folders and files as are looked at to find it.
 const LOOKED_AT: usize = 5_000;
+/// How often in a row it may try again by itself. It would wait longer from each to the next.
+const RECONNECTS: u32 = 2;
 /// A line of it is no longer than an event.
 const LINE: u64 = limits::AGENT_EVENT_BYTES as u64;
 
@@ -43,6 +44,10 @@ impl Adapter for Codex {
         &["OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL"]
     }
 
+    fn sign_in(&self) -> &'static str {
+        "`codex login`, or set OPENAI_API_KEY"
+    }
+
     fn login(&self) -> Login {
         Login {
             from: personal("CODEX_HOME", ".codex").map(|folder| folder.join("auth.json")),
@@ -56,7 +61,7 @@ impl Adapter for Codex {
     }
 
     fn answers(&self, may: &May, schema: Option<&Value>) -> bool {
-        schema.and_then(strict).is_some() || flags::is_read_only(may)
+        schema.and_then(strict).is_some() || is_read_only(may)
     }
 
     /// What is installed is a script that starts the program, which would be in the way of every signal.
@@ -87,7 +92,7 @@ impl Adapter for Codex {
         if let Some(model) = request.model {
             call.args(["-m", model]);
         }
-        call.args(flags::codex(request.may));
+        call.args(flags(request.may));
         if let Some(schema) = request.schema.and_then(strict) {
             let file = request.files.join("schema.json");
             call.arg("--output-schema").arg(&file);
@@ -111,6 +116,32 @@ impl Adapter for Codex {
     fn total(&self, home: &Home, session: &str) -> Option<Spent> {
         Events::of(home, session).spent()
     }
+}
+
+/// Whether it can write nothing at all, not even what it was told to.
+fn is_read_only(may: &May) -> bool {
+    !may.edit && may.run == Run::Nothing
+}
+
+/// `-s`, and what goes with it.
+fn flags(may: &May) -> Vec<String> {
+    let mut words = vec!["-s".to_owned()];
+    if !may.sandbox {
+        // Mounts are not allowed where rules keep what is written. The rules hold all the same.
+        words.push("danger-full-access".to_owned());
+        return words;
+    }
+    if is_read_only(may) {
+        words.push("read-only".to_owned());
+        return words;
+    }
+    words.push("workspace-write".to_owned());
+    words.extend(["--add-dir".to_owned(), may.back.display().to_string()]);
+    let network = may.network && may.run != Run::Nothing;
+    words.extend(["-c".to_owned(), format!("sandbox_workspace_write.network_access={network}")]);
+    // It would make a folder there, where nothing can be written.
+    words.extend(["-c".to_owned(), "sandbox_workspace_write.exclude_slash_tmp=true".to_owned()]);
+    words
 }
 
 /// The program that a script of this package starts.
@@ -175,6 +206,8 @@ struct Events {
     said: String,
     /// How the turn ended: None, it did not.
     ended: Option<Result<(), String>>,
+    /// How often it has tried again in a row.
+    reconnects: u32,
 }
 
 impl Events {
@@ -217,6 +250,20 @@ impl Events {
         last
     }
 
+    /// An error after which it tries again by itself. It waits as long as its service says, be it for hours.
+    fn error(&mut self, message: &str) -> Vec<Heard> {
+        let Some(rest) = message.strip_prefix("Reconnecting") else {
+            return vec![Heard::Note(message.to_owned())];
+        };
+        self.reconnects += 1;
+        let why = rest.split_once('(').map_or(message, |(_, why)| why.trim_end_matches(')'));
+        let failure = Failure::of_words(why);
+        match self.reconnects > RECONNECTS || !failure.is_of(Kind::Service) {
+            true => vec![Heard::Hopeless(failure)],
+            false => vec![Heard::Note(message.to_owned())],
+        }
+    }
+
     fn item(&mut self, event: &Value) -> Vec<Heard> {
         let (item, over) = (&event["item"], event["type"] == "item.completed");
         let heard = match (text(item, "/type"), over) {
@@ -241,8 +288,15 @@ impl Events {
             _ => None,
         };
         let turn = matches!(heard, Some(Heard::Tool { .. })).then_some(Heard::Turn);
-        self.used().into_iter().chain(heard).chain(turn).collect()
+        self.used().into_iter().chain(heard).chain(turn).chain(command(item, over)).collect()
     }
+}
+
+/// It lets a command go on for as long as its model likes.
+fn command(item: &Value, over: bool) -> Option<Heard> {
+    let id = text(item, "/id").to_owned();
+    let runs = text(item, "/type") == "command_execution";
+    runs.then_some(if over { Heard::Over(id) } else { Heard::Begun(id) })
 }
 
 fn spent(usage: &Value) -> Spent {
@@ -280,7 +334,10 @@ impl Reader for Events {
                 self.session = text(event, "/thread_id").to_owned();
                 vec![Heard::Session(self.session.clone())]
             }
-            "item.started" | "item.completed" => self.item(event),
+            "item.started" | "item.completed" => {
+                self.reconnects = 0;
+                self.item(event)
+            }
             "turn.completed" => {
                 self.ended = Some(Ok(()));
                 vec![Heard::Used(Used::Session(spent(&event["usage"])))]
@@ -289,7 +346,7 @@ impl Reader for Events {
                 self.ended = Some(Err(text(event, "/error/message").to_owned()));
                 self.used().into_iter().collect()
             }
-            "error" => vec![Heard::Note(text(event, "/message").to_owned())],
+            "error" => self.error(text(event, "/message")),
             _ => Vec::new(),
         }
     }
@@ -300,13 +357,7 @@ impl Reader for Events {
                 let value = serde_json::from_str(self.said.trim()).ok().filter(Value::is_object);
                 Ok(Done { text: self.said.clone(), value })
             }
-            Some(Err(message)) => {
-                let wait = wait_in(message).and_then(|wait| i64::try_from(wait).ok());
-                let until =
-                    wait.map(|wait| skein_core::time::Time(Clock::new().now().0.saturating_add(wait)));
-                let kind = Kind::of_words(message);
-                Err(Failure::new(kind, message.clone()).until(until.filter(|_| kind == Kind::Limit)))
-            }
+            Some(Err(message)) => Err(Failure::of_words(message)),
             None => {
                 let message = super::last_line(errors).unwrap_or("it ended without saying what became of it");
                 Err(match status {

@@ -4,20 +4,30 @@
 //! which agent it is. What it prints that is no event stays as it is.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::Write,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use serde_json::Value;
-use skein_core::{engine::Cost, limits, time::Time};
+use skein_core::{
+    engine::Cost,
+    limits,
+    time::{Millis, Time},
+};
 
 use super::{
     Done, Failure, Heard, Left, Meter, Note, Reader,
     class::Kind,
     stream::{Line, Lines},
 };
-use crate::{redact::Redactor, worker::Filter, workspace::Root};
+use crate::{
+    redact::Redactor,
+    worker::{Due, Filter, duration},
+    workspace::Root,
+};
 
 /// As much of an event as is shown.
 const SHOWN: usize = 2_000;
@@ -44,6 +54,9 @@ pub struct Listening {
     /// Where every event is kept as it came.
     pub events: Option<File>,
     pub max_turns: Option<u32>,
+    /// How long one command that it runs may take, and who is told when it is due.
+    pub command_time: Option<Millis>,
+    pub due: Due,
     pub stop: Stop,
 }
 
@@ -57,6 +70,8 @@ struct State {
     until: Option<Time>,
     halt: Option<Halt>,
     kept: usize,
+    /// The commands that it runs, and since when.
+    commands: BTreeMap<String, Instant>,
 }
 
 impl std::fmt::Debug for Listening {
@@ -73,7 +88,7 @@ impl std::fmt::Debug for Ear {
 
 impl Ear {
     pub fn new(on: Listening) -> Ear {
-        let state = State { on, turns: 0, until: None, halt: None, kept: 0 };
+        let state = State { on, turns: 0, until: None, halt: None, kept: 0, commands: BTreeMap::new() };
         Ear(Arc::new(Mutex::new(state)))
     }
 
@@ -175,6 +190,8 @@ impl State {
                 shown(out, &format!("> {name}{on}{}", so_far.unwrap_or_default()));
             }
             Heard::Note(text) => shown(out, &format!("! {}", cut(&text, SHOWN).replace('\n', " "))),
+            Heard::Begun(id) => self.runs(id, true),
+            Heard::Over(id) => self.runs(id, false),
             Heard::Used(used) => {
                 self.on.meter.used(used);
                 self.note_cost();
@@ -196,6 +213,17 @@ impl State {
                 self.halt(Halt::Failed(failure.until(until)), out);
             }
         }
+    }
+
+    /// A command begins or is over: the one that began first is the next that is due.
+    fn runs(&mut self, id: String, begins: bool) {
+        let Some(most) = self.on.command_time else { return };
+        match begins {
+            true => drop(self.commands.entry(id).or_insert_with(Instant::now)),
+            false => drop(self.commands.remove(&id)),
+        }
+        let due = |since: &Instant| Some((since.checked_add(duration(most))?, most));
+        self.on.due.set(self.commands.values().min().and_then(due));
     }
 
     fn session(&mut self, id: String) {
@@ -275,118 +303,4 @@ impl Filter for Listener {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use serde_json::json;
-    use skein_core::ir::ErrorClass;
-
-    use super::*;
-    use crate::agent::{Spent, Used};
-
-    /// Hears what an event says it is.
-    struct Plain;
-
-    impl Reader for Plain {
-        fn hear(&mut self, event: &Value) -> Vec<Heard> {
-            let text = |name: &str| event[name].as_str().map(str::to_owned);
-            let tokens = event["tokens"].as_u64().map(|input| Spent { input, ..Spent::default() });
-            [
-                text("session").map(Heard::Session),
-                text("said").map(Heard::Said),
-                text("tool").map(|name| Heard::Tool { name, on: "a\nb".into() }),
-                tokens.map(|spent| Heard::Used(Used::Run(spent))),
-                event.get("turn").map(|_| Heard::Turn),
-                event.get("until").map(|until| Heard::LimitedUntil(Time(until.as_i64().unwrap()))),
-            ]
-            .into_iter()
-            .flatten()
-            .collect()
-        }
-
-        fn end(&self, _status: i32, _errors: &str) -> Result<Done, Failure> {
-            Err(Failure::new(Kind::Limit, "limited"))
-        }
-    }
-
-    struct Heard1 {
-        ear: Ear,
-        filter: Box<dyn Filter>,
-        folder: Root,
-        stops: Arc<AtomicU32>,
-        _dir: tempfile::TempDir,
-    }
-
-    fn listen(left: Vec<Left>, max_turns: Option<u32>) -> Heard1 {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = Root::open(dir.path()).unwrap();
-        let stops = Arc::new(AtomicU32::new(0));
-        let told = Arc::clone(&stops);
-        let ear = Ear::new(Listening {
-            reader: Box::new(Plain),
-            meter: Meter::new(Cost::default(), Spent::default(), None, left),
-            note: Note::default(),
-            folder: folder.clone(),
-            events: Some(File::create(dir.path().join("events")).unwrap()),
-            max_turns,
-            stop: Box::new(move || {
-                told.fetch_add(1, Ordering::SeqCst);
-            }),
-        });
-        let filter = ear.output(Redactor::new([]).unwrap());
-        Heard1 { ear, filter, folder, stops, _dir: dir }
-    }
-
-    impl Heard1 {
-        fn say(&mut self, bytes: &[u8]) -> String {
-            let mut out = Vec::new();
-            self.filter.push(bytes, &mut out);
-            String::from_utf8(out).unwrap()
-        }
-    }
-
-    #[test]
-    fn events_become_lines_and_what_is_none_stays() {
-        let mut one = listen(Vec::new(), None);
-        assert_eq!(one.say(b"warning: x\n{\"said\": \"hel"), "warning: x\n");
-        assert_eq!(one.say(b"lo\\nyou\"}\n{\"new\": 1}\n[1]\n{broken\n"), "hello\nyou\n[1]\n{broken\n");
-        one.say(b"{\"tokens\": 70}\n");
-        assert_eq!(one.say(b"{\"tool\": \"Read\"}\n"), "> Read a b  (70 tokens so far)\n");
-    }
-
-    #[test]
-    fn a_session_is_kept_when_it_is_known() {
-        let mut one = listen(Vec::new(), None);
-        one.say(b"{\"session\": \"s-1\", \"tokens\": 3}\n");
-        let note = Note::read(&one.folder).unwrap();
-        assert_eq!((note.session.as_deref(), note.cost.tokens, note.goes_on), (Some("s-1"), 3, false));
-        one.ear.close(true, false);
-        assert!(Note::read(&one.folder).unwrap().goes_on);
-        one.ear.close(false, true);
-        assert_eq!(Note::read(&one.folder).unwrap().session, None);
-    }
-
-    #[test]
-    fn a_budget_and_too_many_turns_stop_it_once() {
-        let left = Left { whose: "the step's", tokens: Some(100), micro_usd: None, pause: true };
-        let mut one = listen(vec![left.clone()], Some(2));
-        one.say(b"{\"tokens\": 99}\n{\"turn\": 1}\n");
-        assert_eq!((one.ear.halt(), one.stops.load(Ordering::SeqCst)), (None, 0));
-        let said = one.say(b"{\"tokens\": 100}\n{\"tokens\": 101}\n{\"turn\": 1}\n{\"turn\": 1}\n");
-        assert_eq!(said, "[skein: it is stopped: the step's budget is spent]\n");
-        assert_eq!((one.ear.halt(), one.stops.load(Ordering::SeqCst)), (Some(Halt::Budget(left)), 1));
-        let mut one = listen(Vec::new(), Some(1));
-        one.say(b"{\"turn\": 1}\n{\"turn\": 1}\n");
-        let Some(Halt::Failed(failure)) = one.ear.halt() else { panic!("it goes on") };
-        assert_eq!(failure.class, ErrorClass::NonRetryable);
-    }
-
-    #[test]
-    fn the_time_of_a_limit_goes_into_its_failure() {
-        let mut one = listen(Vec::new(), None);
-        one.say(json!({"until": 77}).to_string().as_bytes());
-        let mut rest = Vec::new();
-        one.filter.finish(&mut rest);
-        assert_eq!(one.ear.end(1, "").unwrap_err().until, Some(Time(77)));
-    }
-}
+mod tests;

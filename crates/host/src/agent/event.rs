@@ -19,6 +19,9 @@ pub enum Heard {
     },
     /// Something that a person may want to know.
     Note(String),
+    /// A command that it runs has begun, by its id, or is over.
+    Begun(String),
+    Over(String),
     Used(Used),
     /// Another turn of its model.
     Turn,

@@ -2,7 +2,7 @@
 //!
 //! Owns the seam [`Adapter`] and everything that is known of one program or another: its arguments, its variables, the
 //! events it prints, what it calls its errors. Refuses to know of runs and steps, and to start anything. To add an
-//! agent, write a file beside `claude`, and name it in [`ALL`] and in the table of `flags`.
+//! agent, write a file beside `claude`, name it in [`ALL`], and give it a row in [`skein_core::agents`].
 
 pub mod account;
 mod class;
@@ -44,6 +44,8 @@ pub trait Adapter: fmt::Debug + Send + Sync {
     fn program(&self) -> &'static str;
     /// Variables of the host by which a person lends it an account. Nobody else is given them.
     fn credentials(&self) -> &'static [&'static str];
+    /// What a person does to log in, in words.
+    fn sign_in(&self) -> &'static str;
     /// Where a person's login is kept.
     fn login(&self) -> Login;
     /// How it is started.
@@ -109,7 +111,7 @@ pub enum Session<'a> {
 pub struct Call {
     pub arguments: Vec<OsString>,
     pub environment: Vec<(OsString, OsString)>,
-    /// Files that must be there when it starts, by their whole path.
+    /// Files that must be there when it starts, by their whole path. Folders on the way are made.
     pub files: Vec<(PathBuf, Vec<u8>)>,
 }
 
@@ -131,11 +133,11 @@ impl Call {
 }
 
 /// Every agent there is.
-pub const ALL: [&dyn Adapter; 3] = [&codex::Codex, &claude::Claude, &opencode::OpenCode];
+pub const ALL: &[&dyn Adapter] = &[&codex::Codex, &claude::Claude, &opencode::OpenCode];
 
 /// The agent of a word.
 pub fn of(word: &str) -> Option<&'static dyn Adapter> {
-    ALL.into_iter().find(|adapter| adapter.word() == word)
+    ALL.iter().copied().find(|adapter| adapter.word() == word)
 }
 
 /// The last line of a text that says something.

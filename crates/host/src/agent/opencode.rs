@@ -5,14 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use skein_core::time::Millis;
 
 use super::{
     Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
-    class::{Kind, wait_in},
+    class::Kind,
     event::{micro_usd, number, text},
-    flags,
+    flags::{Run, line},
     home::personal,
 };
 use crate::clock::Clock;
@@ -48,6 +48,10 @@ impl Adapter for OpenCode {
 
     fn credentials(&self) -> &'static [&'static str] {
         &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY", "OPENCODE_API_KEY"]
+    }
+
+    fn sign_in(&self) -> &'static str {
+        "`opencode auth login`, or set the key of a provider"
     }
 
     fn login(&self) -> Login {
@@ -90,17 +94,20 @@ impl Adapter for OpenCode {
             call.args(["-s", id]);
         }
         call.args(request.arguments);
-        let config = json!({
+        let mut config = json!({
             "autoupdate": false,
             "share": "disabled",
-            "permission": flags::opencode(request.may),
+            "permission": permission(request.may),
         });
+        if let Some(most) = request.command_time {
+            call.set("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
+            let (path, script) = shell(request.files, most);
+            config["shell"] = Value::from(path.display().to_string());
+            call.files.push((path, script));
+        }
         call.set("OPENCODE_CONFIG_CONTENT", config.to_string());
         for name in QUIET {
             call.set(name, "1");
-        }
-        if let Some(most) = request.command_time {
-            call.set("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
         }
         if let Some(home) = &request.home.path {
             for (name, below) in
@@ -110,6 +117,7 @@ impl Adapter for OpenCode {
             }
             // It looks for `.opencode` in the home folder, too.
             call.set("OPENCODE_TEST_HOME", home);
+            call.files.extend(installed(&home.join("config/opencode")));
         }
         call
     }
@@ -117,6 +125,67 @@ impl Adapter for OpenCode {
     fn reader(&self, _home: &Home) -> Box<dyn Reader> {
         Box::new(Events::default())
     }
+}
+
+/// `permission`. Rules of one kind are tried in order, and the last that fits decides.
+fn permission(may: &May) -> Value {
+    let mut all = Map::new();
+    const DENIED: [&str; 10] =
+        ["*", "task", "skill", "webfetch", "websearch", "todowrite", "question", "doom_loop", "lsp", "bash"];
+    DENIED.iter().for_each(|name| drop(all.insert((*name).to_owned(), json!("deny"))));
+    ["read", "glob", "grep", "list"]
+        .iter()
+        .for_each(|name| drop(all.insert((*name).to_owned(), json!("allow"))));
+    let back = format!("{}/*", may.back.display());
+    all.insert("external_directory".to_owned(), json!({"*": "deny", (back): "allow"}));
+    let mut edit = Map::new();
+    edit.insert("*".to_owned(), json!(if may.edit { "allow" } else { "deny" }));
+    if !may.edit {
+        edit.insert(format!("*{}/*", end(&may.back)), json!("allow"));
+        for name in may.files.iter().flat_map(|name| [name.clone(), format!("*/{name}")]) {
+            edit.insert(name, json!("allow"));
+        }
+    }
+    all.insert("edit".to_owned(), Value::Object(edit));
+    match &may.run {
+        Run::Nothing => {}
+        Run::These(commands) => {
+            let mut bash = Map::new();
+            bash.insert("*".to_owned(), json!("deny"));
+            commands.iter().for_each(|words| drop(bash.insert(line(words), json!("allow"))));
+            all.insert("bash".to_owned(), Value::Object(bash));
+        }
+        Run::Anything => drop(all.insert("bash".to_owned(), json!("allow"))),
+    }
+    Value::Object(all)
+}
+
+/// The end of a path. It is matched against a path from the repository, which begins nobody knows how.
+fn end(path: &Path) -> String {
+    let parts: Vec<_> =
+        path.components().rev().take(5).map(|part| part.as_os_str().to_string_lossy()).collect();
+    parts.into_iter().rev().collect::<Vec<_>>().join("/")
+}
+
+/// A shell that ends what it runs. Its own limit is only one that its model may raise.
+fn shell(folder: &Path, most: Millis) -> (PathBuf, Vec<u8>) {
+    let (seconds, rest) = (most.0 / 1_000, most.0 % 1_000);
+    let script = format!(
+        "#!/bin/sh\nshell=/bin/bash; [ -x $shell ] || shell=/bin/sh\n\
+         command -v timeout >/dev/null || exec $shell \"$@\"\n\
+         exec timeout -k 2 {seconds}.{rest:03} $shell \"$@\"\n"
+    );
+    // It takes no other name for a shell.
+    (folder.join("shell/bash"), script.into_bytes())
+}
+
+/// What makes it think that its folder has all that plugins need. It would fetch that from a registry of packages each time.
+fn installed(folder: &Path) -> [(PathBuf, Vec<u8>); 2] {
+    let lock = json!({"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}});
+    [
+        (folder.join("package-lock.json"), lock.to_string().into_bytes()),
+        (folder.join("node_modules/none"), Vec::new()),
+    ]
 }
 
 #[derive(Default)]
@@ -153,13 +222,10 @@ impl Events {
     /// An error of its service, which it would try again after.
     fn failed(&mut self, message: &str) -> Vec<Heard> {
         self.errors += 1;
-        let kind = Kind::of_words(message);
-        let failure = match kind {
-            Kind::Limit => limited(message, wait_in(message).map(Millis)),
-            _ => Failure::new(kind, message),
-        };
+        let failure = Failure::of_words(message);
         // It gives up by itself after others.
-        match self.errors > ERRORS || matches!(kind, Kind::Limit | Kind::Billing) {
+        let waits = failure.is_of(Kind::Limit) || failure.is_of(Kind::Billing);
+        match self.errors > ERRORS || waits {
             true => vec![Heard::Hopeless(failure)],
             false => vec![Heard::Note(message.to_owned())],
         }
@@ -195,14 +261,10 @@ fn failure(error: &Value) -> Failure {
         (_, Some(status)) => Kind::of_status(status),
         _ => Kind::of_words(&message),
     };
-    match kind {
-        Kind::Limit => limited(&message, wait(data, &message)),
-        kind => Failure::new(kind, message),
+    match wait(data).filter(|_| kind == Kind::Limit) {
+        Some(wait) => Failure::new(kind, message).until(Some(Clock::new().now().after(wait))),
+        None => Failure::said(kind, message),
     }
-}
-
-fn limited(message: &str, wait: Option<Millis>) -> Failure {
-    Failure::new(Kind::Limit, message).until(wait.map(|wait| Clock::new().now().after(wait)))
 }
 
 /// The value of a field in a line of its log. One with spaces in it stands in quotes.
@@ -214,12 +276,12 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     }
 }
 
-/// How long it is to wait, as the answer says.
-fn wait(data: &Value, message: &str) -> Option<Millis> {
+/// How long it is to wait, as the head of the answer says.
+fn wait(data: &Value) -> Option<Millis> {
     let header = |name: &str| data["responseHeaders"][name].as_str()?.trim().parse::<u64>().ok();
     let told = header("retry-after-ms")
         .or_else(|| header("retry-after").map(|seconds| seconds.saturating_mul(1_000)));
-    told.or_else(|| wait_in(message)).map(Millis)
+    told.map(Millis)
 }
 
 impl Reader for Events {

@@ -40,7 +40,7 @@ impl Hands for Nobody {
             },
             _ => AttemptEnd::Succeeded { output: Arc::new(Value::Null) },
         };
-        finish.tell(Report { end, cost: Cost::default() });
+        finish.tell(Report::new(end, Cost::default()));
     }
 
     fn stop(&mut self, _: &RunId, _: AttemptId) {}

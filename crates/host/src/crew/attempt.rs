@@ -9,20 +9,25 @@ use std::{
 
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptEnd, Cost, Report, Role},
+    engine::{AttemptEnd, Cost, Proof, Report, Role},
     ir::{ErrorClass, HoldReason, Worker},
     limits,
 };
 
 use super::{
-    Shared, back,
+    Doing, Shared, back,
     command::{Command, Speaks},
+    company::Stay,
     confine, environment,
+    evidence::{Ground, Proving},
     git::Git,
     hire::{self, Hired},
     job::Job,
     prompt::{self, Around},
-    tool, verdict,
+    protect::Protected,
+    tool,
+    tree::{self, Place, Visit},
+    verdict,
 };
 use crate::{
     agent::Done,
@@ -55,36 +60,59 @@ pub(super) struct Laid {
     workspace: Option<Root>,
     /// What was made in its folder so that it may write it.
     made: Vec<String>,
+    /// What it must prove.
+    proving: Option<Proving>,
+    /// What it must leave as it is, and who else works there.
+    protected: Option<(Protected, Stay)>,
     walled: bool,
     /// The state folder.
     state: PathBuf,
     mark: Mark,
+    tree: Place,
+}
+
+/// An attempt that was laid out.
+pub(super) enum Begun {
+    Ready(Box<(Task, Laid)>),
+    /// The work was done before, and only its end was not told.
+    Over(Report),
 }
 
 /// Lays out what an attempt needs. Why it cannot begin, where it cannot.
-pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), AttemptEnd> {
+pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<Begun, AttemptEnd> {
     if let Some(tool) = job.tool() {
         tool::check_inputs(tool, &job.given.inputs)?;
     }
     let about = &job.about;
     let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
     let grants = grants.map_err(never)?;
-    let folder = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
+    let base = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
     let run = shared.run_dir(&job.run).map_err(wrong)?;
+    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
+    let context = tell_context(shared, &run, &grants, &job)?;
+    let place = context.as_ref().map(|context| context.root().path());
+    let visit = Visit { shared, job: &job, run: &run, mark: &mark };
+    if let Some(report) = tree::finished(visit, &base, place)? {
+        return Ok(Begun::Over(report));
+    }
     let files = run.attempt(job.attempt).map_err(wrong)?;
     let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
     files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
-    let context = tell_context(shared, &run, &grants, &job)?;
+    let mut tree = Place::enter(visit, base, place)?;
+    let folder = tree.folder.clone();
     take_in(&run, &folder, &job)?;
+    tree.begin(visit, &files)?;
     // Only the checker of this attempt is told it.
     let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
     if check.is_some() {
         // What an earlier check decided, or the worker wrote in its place, is not this one's.
         remove_decision(&folder, &job)?;
     }
-    let place = context.as_ref().map(|context| context.root().path());
-    let environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
+    let mut environment = environment::of(&job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
+    if tree.earlier.is_some() {
+        environment.push(("SKEIN_CHANGES".into(), files.earlier().into()));
+    }
     let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
     let plain = Around {
         files: &files,
@@ -93,14 +121,16 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
         check: check.as_deref(),
         goes_on: false,
         answers: false,
+        put_back: tree.put_back,
+        earlier: tree.earlier.as_deref(),
     };
     let command = Command::of(&job, |agent| prompt::of(&job, agent, plain)).map_err(never)?;
-    let mark = Mark { state: shared.mark.clone(), run: job.run.clone(), work: Work::Attempt(job.attempt) };
     let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
     task.notes = Some(run.notes());
     task.arguments = command.arguments;
     task.environment = environment;
-    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place };
+    let own = tree.behind(visit).map_err(never)?;
+    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
     let (behind, made) = confine::behind(shared, &job, &places).map_err(wrong)?;
     if behind.is_some() {
         let scratch = files.scratch().map_err(wrong)?;
@@ -114,10 +144,15 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
     (task.idle, task.start) = (job.idle, job.start);
     task.filter = shared.filter();
     task.tell = shared.tell(&job);
+    let ground = Ground::of(&task, &job, &places, &own_files).map_err(wrong)?;
     let hired = hire::hire(shared, &job, &run, plain, &mut task)?;
     let own = context.as_ref().map(Context::root).into_iter().chain([&shared.state]);
-    let without = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
+    let without: Vec<Identity> = own.map(Root::identity).collect::<Result<_, _>>().map_err(wrong)?;
+    let proving = Proving::of(&job, &run, ground, &without)?;
+    let protected = Protected::of(shared, &job, &run, &files, &folder, &without)?;
+    let protected = protected.map(|protected| (protected, shared.company.enter(folder.path())));
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
+    let workspace = workspace.map(|workspace| tree.of_shared(&workspace)).transpose().map_err(never)?;
     let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
     let laid = Laid {
         job,
@@ -131,11 +166,14 @@ pub(super) fn lay_out(shared: &Arc<Shared>, job: Job) -> Result<(Task, Laid), At
         check,
         workspace,
         made,
+        proving,
+        protected,
         walled: task.behind.is_some(),
         state,
         mark,
+        tree,
     };
-    Ok((task, laid))
+    Ok(Begun::Ready(Box::new((task, laid))))
 }
 
 /// Puts the artifacts of others into the workspace.
@@ -180,23 +218,35 @@ fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
 
 impl Laid {
     /// What became of the attempt, now that its program has ended, and what it spent.
-    pub fn take_up(&self, ended: &Ended) -> Report {
+    pub fn take_up(&mut self, shared: &Shared, key: &Doing, ended: &Ended) -> Report {
+        let (end, proofs) = match confine::unmake(&self.made, &self.folder) {
+            Ok(()) => self.became(shared, key, ended),
+            Err(error) => (wrong(error), Vec::new()),
+        };
+        let end = match &self.protected {
+            Some((protected, stay)) => protected.judge(end, &self.job, stay.was_alone()),
+            None => end,
+        };
         // What cannot be removed goes with the run.
         let _ = self.files.remove_scratch();
-        let end = match confine::unmake(&self.made, &self.folder) {
-            Ok(()) => self.became(ended),
-            Err(error) => wrong(error),
-        };
-        Report { end, cost: self.hired.as_ref().map_or_else(Cost::default, Hired::cost) }
+        let cost = self.hired.as_ref().map_or_else(Cost::default, Hired::cost);
+        let report = Report { proofs, ..Report::new(end, cost) };
+        let visit = Visit { shared, job: &self.job, run: &self.run, mark: &self.mark };
+        self.tree.end(visit, &self.files, report)
     }
 
-    fn became(&self, ended: &Ended) -> AttemptEnd {
-        match self.job.attempt.role {
-            Role::Check => self.checked(ended),
-            Role::Main => self.worked(ended),
+    fn visit<'a>(&'a self, shared: &'a Shared) -> Visit<'a> {
+        Visit { shared, job: &self.job, run: &self.run, mark: &self.mark }
+    }
+
+    fn became(&self, shared: &Shared, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
+        let end = match self.job.attempt.role {
+            Role::Check => self.checked(shared, ended),
+            Role::Main => return self.worked(shared, key, ended),
             Role::Summary => self.summed_up(ended),
             Role::Undo => self.given(ended),
-        }
+        };
+        (end, Vec::new())
     }
 
     /// What a worker that ended well says that it gave. An agent says so itself; of others the exit status is all there is.
@@ -210,25 +260,28 @@ impl Laid {
     }
 
     fn failed(&self, ended: &Ended) -> AttemptEnd {
-        let usual = match self.job.worker {
-            Worker::Agent { .. } => ErrorClass::AgentError,
-            _ => ErrorClass::Transient,
-        };
         match self.files.back() {
-            Ok(back) => back::failed(ended, &back, usual, self.walled),
+            Ok(back) => back::failed(ended, &back, usual(&self.job.worker), self.walled),
             Err(error) => wrong(error),
         }
     }
 
-    /// The work itself: what it gave, and the artifacts it declared.
-    fn worked(&self, ended: &Ended) -> AttemptEnd {
+    /// The work itself: what it gave, what is proven of it, and the artifacts it declared.
+    fn worked(&self, shared: &Shared, key: &Doing, ended: &Ended) -> (AttemptEnd, Vec<Proof>) {
         let end = self.given(ended);
-        if !matches!(end, AttemptEnd::Succeeded { .. }) || self.job.gives.is_empty() {
-            return end;
+        if !matches!(end, AttemptEnd::Succeeded { .. }) {
+            return (end, Vec::new());
         }
-        match self.keep() {
-            Ok(()) => end,
-            Err(end) => end,
+        let proofs = match &self.proving {
+            Some(proving) => proving.prove(shared, &self.job, key),
+            None => Some(Vec::new()),
+        };
+        let Some(proofs) = proofs else { return (AttemptEnd::Stopped, Vec::new()) };
+        // What is not proven is not handed on.
+        let keeps = !self.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds);
+        match if keeps { self.keep() } else { Ok(()) } {
+            Ok(()) => (end, proofs),
+            Err(end) => (end, proofs),
         }
     }
 
@@ -271,7 +324,7 @@ impl Laid {
         }
     }
 
-    fn checked(&self, ended: &Ended) -> AttemptEnd {
+    fn checked(&self, shared: &Shared, ended: &Ended) -> AttemptEnd {
         let check = self.check.as_deref().unwrap_or_default();
         let file = self.decision();
         let verdict = match (&ended.how, self.speaks) {
@@ -280,14 +333,18 @@ impl Laid {
             }
             _ => self.done(ended).map(|done| verdict::of_agent(file.as_deref(), &self.said(done), check)),
         };
-        verdict.map_or_else(|end| end, |verdict| self.guarded(verdict.end()))
+        verdict.map_or_else(|end| end, |verdict| self.guarded(shared, verdict.end()))
     }
 
     /// What the files that were changed make of a finding. Where git cannot say which, nothing can be said at all.
-    fn guarded(&self, end: AttemptEnd) -> AttemptEnd {
+    fn guarded(&self, shared: &Shared, end: AttemptEnd) -> AttemptEnd {
         let (Some(guard), Some(workspace)) = (&self.job.guard, &self.workspace) else { return end };
-        let git = Git { workspace, kept: self.files.root(), mark: &self.mark };
-        match git.changed(&guard.convergence) {
+        let own = self.tree.changed_files(self.visit(shared), workspace, &guard.convergence);
+        let asked = || {
+            let git = Git { folder: workspace.path(), kept: self.files.root(), mark: &self.mark };
+            git.changed(workspace, &guard.convergence)
+        };
+        match own.unwrap_or_else(asked) {
             Ok(changed) => guard.judge(end, &changed, self.state.strip_prefix(workspace.path()).ok()),
             Err(why) => never(format!("it cannot be told which files were changed: {why}")),
         }
@@ -314,6 +371,14 @@ impl Laid {
         let bytes =
             self.files.root().file(AttemptDir::STDOUT).ok().and_then(|(file, _)| tail(file, SAID).ok());
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+    }
+}
+
+/// What the failure of a worker is, if it says nothing else.
+pub(super) fn usual(worker: &Worker) -> ErrorClass {
+    match worker {
+        Worker::Agent { .. } => ErrorClass::AgentError,
+        _ => ErrorClass::Transient,
     }
 }
 

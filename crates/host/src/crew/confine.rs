@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use skein_core::{engine::Mode, ir::Worker};
 
-use super::{Shared, job::Job};
+use super::{Shared, job::Job, protect, tree};
 use crate::{
     agent::{self, Adapter, Home},
     wall::{Behind, Wall},
     workspace::{
-        AttemptDir, PROTECTED, Root, RunDir,
-        root::{PathError, Thing},
+        AttemptDir, Root, RunDir,
+        root::{Identity, PathError, Thing},
     },
 };
 
 /// How far a worker may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+pub(super) enum Reach {
     /// What it is given to write, and nothing else.
     Given,
     Workspace,
@@ -27,7 +27,7 @@ enum Reach {
 }
 
 impl Reach {
-    fn of(job: &Job) -> Reach {
+    pub fn of(job: &Job) -> Reach {
         match &job.worker {
             Worker::Agent { .. } | Worker::Script { .. } if job.only_reads() => Reach::Given,
             Worker::Agent { .. } | Worker::Script { .. } => Reach::Workspace,
@@ -45,6 +45,8 @@ pub(super) struct Places<'a> {
     pub folder: &'a Root,
     /// The context folder.
     pub context: Option<&'a Path>,
+    /// The tree that its folder is in, if that is its own.
+    pub own: Option<tree::Behind>,
 }
 
 /// The wall of an attempt, and the names of files that were made in its workspace so that it may write them.
@@ -66,12 +68,20 @@ pub(super) fn behind(
     };
     wall.writes.extend(places.run.files()?.map(|files| files.path().to_owned()));
     wall.shows.extend(places.context.map(Path::to_owned));
+    if let Some(own) = &places.own {
+        let_in(&mut wall, own, reach, places.folder);
+    }
     match reach {
-        Reach::Anywhere => wall.writes.push(PathBuf::from("/")),
+        Reach::Anywhere => {
+            wall.writes.push(PathBuf::from("/"));
+            if !job.isolation.protect.is_empty() {
+                wall.shows.extend(protected(shared, job, places)?);
+            }
+        }
         Reach::Workspace => {
             wall.writes.push(places.folder.path().to_owned());
             wall.writes.extend(job.about.writes.iter().filter(|path| path.exists()).cloned());
-            wall.shows.extend(protected(job, places.folder));
+            wall.shows.extend(protected(shared, job, places)?);
         }
         Reach::Given if job.writes_apart() => {}
         Reach::Given => {
@@ -81,6 +91,22 @@ pub(super) fn behind(
         }
     }
     Ok((Some(Behind { builder, wall }), made))
+}
+
+/// A tree of its own is among what is hidden. Its git folder is for whoever works there; others have no use for it.
+fn let_in(wall: &mut Wall, own: &tree::Behind, reach: Reach, folder: &Root) {
+    wall.shows.push(own.objects.clone());
+    match reach {
+        Reach::Anywhere => wall.writes.push(own.top.clone()),
+        Reach::Workspace if own.top == folder.path() => {}
+        Reach::Workspace => {
+            wall.shows.push(own.top.clone());
+            let git = own.top.join(".git");
+            wall.shows.extend([git.join("config"), git.join("hooks")]);
+            wall.writes.push(git);
+        }
+        Reach::Given => wall.shows.push(own.top.clone()),
+    }
 }
 
 /// What an agent needs beyond other workers: its home and the person's login. Of what else the person has set up for
@@ -110,11 +136,22 @@ fn real(path: PathBuf) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok()
 }
 
-/// What of the workspace is protected and is there.
-fn protected<'a>(job: &'a Job, folder: &'a Root) -> impl Iterator<Item = PathBuf> + 'a {
-    let named = job.isolation.protect.iter().map(String::as_str);
-    let control = PROTECTED.into_iter().filter(|_| job.isolation.protect.is_empty());
-    named.chain(control).filter(|name| is_own(name, folder)).map(|name| folder.path().join(name))
+/// What is protected and is there.
+fn protected(shared: &Shared, job: &Job, places: &Places<'_>) -> Result<Vec<PathBuf>, PathError> {
+    let context = places.context.map(Root::open).transpose()?;
+    let without: Vec<Identity> =
+        context.iter().chain([&shared.state]).map(Root::identity).collect::<Result<_, _>>()?;
+    protect::places(job, places.folder, &without)
+}
+
+/// The wall around a command that proves something: it writes what the step may, and nothing of what the step gives.
+pub(super) fn proving(behind: &Behind, job: &Job, places: &Places<'_>) -> Result<Behind, PathError> {
+    let mut behind = behind.clone();
+    let back = places.files.back()?.path().to_owned();
+    let gives: Vec<PathBuf> = job.own_files().map(|name| places.folder.path().join(name)).collect();
+    behind.wall.writes.retain(|path| *path != back && !gives.contains(path));
+    behind.wall.no_network = job.isolation.no_network;
+    Ok(behind)
 }
 
 /// Whether something of the workspace itself is there. A link may lead anywhere.

@@ -1,7 +1,10 @@
 //! What a worker's environment holds: the few variables that programs need, what the project passes on, what the
 //! workflow declares, the step's own secrets, and what Skein tells it. Nothing else of ours.
 
-use std::{ffi::OsString, path::Path};
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+};
 
 use serde_json::Value;
 use skein_core::engine::{Mode, Role};
@@ -19,7 +22,18 @@ pub type Environment = Vec<(OsString, OsString)>;
 
 /// The host's few.
 pub fn needed() -> Environment {
-    NEEDED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect()
+    let mut environment: Environment =
+        NEEDED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect();
+    for (_, path) in environment.iter_mut().filter(|(name, _)| name == "PATH") {
+        *path = whole(path);
+    }
+    environment
+}
+
+/// A search path without what is relative: that would be the workspace, whose programs nobody is to run by chance.
+fn whole(path: &OsStr) -> OsString {
+    let parts: Vec<_> = std::env::split_paths(path).filter(|part| part.is_absolute()).collect();
+    std::env::join_paths(parts).unwrap_or_default()
 }
 
 /// What everything that a run starts is given: the host's few, and what the workflow declares.

@@ -1,42 +1,92 @@
-//! Which files of a workspace have changed, asked of git.
+//! Asking git, and which files of a workspace have changed.
 //!
-//! Owns that asking changes nothing and runs nothing of the workspace's: a repository can name programs for hooks,
-//! filters, differences and watching files, and whoever works there can write its configuration.
+//! Owns that asking runs nothing of the workspace's: a repository can name programs for hooks, filters, differences and
+//! watching files, and whoever works there can write its configuration. What the engine keeps by git itself is in a
+//! git folder of its own ([`super::tree`]).
 
 use std::{
     collections::BTreeSet,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
+    io::Read,
     path::{Path, PathBuf},
-    sync::mpsc::channel,
 };
 
 use skein_core::{ir::Convergence, limits, time::Millis};
 
-use super::environment;
+use super::environment::{self, Environment};
 use crate::{
-    worker::{self, How, Mark, Task},
+    worker::{self, How, Mark, NewFilter, Task},
     workspace::Root,
 };
 
-/// So much of a list of files is read.
-const LIST_BYTES: u64 = 16 * 1024 * 1024;
+/// So much of what git says is read.
+const SAID_BYTES: u64 = 48 * 1024 * 1024;
 /// Names of commits are shorter.
 const REF_BYTES: usize = 255;
 /// More filters than this are not looked at, and then nothing is asked.
 const FILTERS: usize = 100;
 
-/// Asks git in one workspace.
+/// Asks git in one folder.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Git<'a> {
-    /// Where it asks, and where what it says is kept.
-    pub workspace: &'a Root,
+    pub folder: &'a Path,
+    /// Where what it says is kept.
     pub kept: &'a Root,
     pub mark: &'a Mark,
 }
 
+/// One question.
+pub(super) struct Question<'a> {
+    /// What the files are called that hold what git says.
+    pub name: &'a str,
+    pub arguments: Vec<OsString>,
+    pub settings: Environment,
+    pub stdin: Vec<u8>,
+    pub limit: Millis,
+    /// What is taken out of what git says.
+    pub filter: Option<NewFilter>,
+    /// So much of what it says is enough. None: all of it is needed.
+    pub most: Option<u64>,
+}
+
+impl<'a> Question<'a> {
+    pub fn new(name: &'a str, arguments: &[impl AsRef<OsStr>]) -> Question<'a> {
+        Question {
+            name,
+            arguments: arguments.iter().map(|argument| argument.as_ref().to_owned()).collect(),
+            settings: Vec::new(),
+            stdin: Vec::new(),
+            limit: Millis(limits::GIT),
+            filter: None,
+            most: None,
+        }
+    }
+}
+
+/// What git said, and how it ended.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub status: i32,
+    pub out: Vec<u8>,
+    /// How much it said that is not here.
+    pub more: u64,
+    pub tail: String,
+}
+
+impl Said {
+    /// What it said, if it ended well.
+    pub fn well(self) -> Result<Vec<u8>, String> {
+        match self.status {
+            0 => Ok(self.out),
+            _ => Err(format!("git says: {}", self.tail.trim())),
+        }
+    }
+}
+
 impl Git<'_> {
     /// The files that differ from what they are compared with, and those that git does not know yet.
-    pub fn changed(&self, convergence: &Convergence) -> Result<Vec<String>, String> {
-        let base = self.base(convergence)?;
+    pub fn changed(&self, workspace: &Root, convergence: &Convergence) -> Result<Vec<String>, String> {
+        let base = base(workspace, convergence)?;
         let settings = self.without_filters()?;
         let tracked = [
             "diff",
@@ -54,49 +104,20 @@ impl Git<'_> {
         let new = ["ls-files", "--others", "--exclude-standard", "-z"];
         let mut files = BTreeSet::new();
         for (name, arguments) in [("git-diff", &tracked[..]), ("git-new", &new[..])] {
-            let (status, said) = self.ask(name, arguments, &settings)?;
-            if status != 0 {
-                return Err(format!("git says: {}", said.tail));
-            }
-            files.extend(names(&said.out));
+            let question = Question { settings: settings.clone(), ..Question::new(name, arguments) };
+            files.extend(texts(&self.ask(question)?.well()?));
         }
         Ok(files.into_iter().collect())
     }
 
-    /// What is compared with: what the source says, what a file of the workspace says, or the last commit.
-    fn base(&self, convergence: &Convergence) -> Result<String, String> {
-        let written = convergence.diff_base_ref.as_deref().map(str::trim).filter(|text| !text.is_empty());
-        let base = match (written, convergence.diff_base_ref_file.as_deref()) {
-            (Some(text), _) => text.to_owned(),
-            (None, Some(file)) => {
-                let read = self.workspace.read(Path::new(file), limits::DECISION_BYTES);
-                let bytes = read.map_err(|error| error.to_string())?;
-                let text = String::from_utf8_lossy(&bytes).into_owned();
-                text.lines().next().unwrap_or_default().trim().to_owned()
-            }
-            (None, None) => String::new(),
-        };
-        let base = if base.is_empty() { "HEAD".to_owned() } else { base };
-        match is_ref(&base) {
-            true => Ok(base),
-            false => {
-                let shown = worker::shown(base.as_bytes());
-                Err(format!("`{}` cannot name a commit", shown.chars().take(80).collect::<String>()))
-            }
-        }
-    }
-
     /// Settings that take the place of every filter that the repository names.
-    fn without_filters(&self) -> Result<Vec<(OsString, OsString)>, String> {
+    fn without_filters(&self) -> Result<Environment, String> {
         let arguments = ["config", "--name-only", "-z", "--get-regexp", r"^filter\."];
-        let (status, said) = self.ask("git-config", &arguments, &[])?;
+        let said = self.ask(Question::new("git-config", &arguments))?;
         // 1: there is none.
-        if !matches!(status, 0 | 1) {
-            return Err(format!("git says: {}", said.tail));
-        }
-        let keys = names(&said.out).into_iter();
+        let keys = if said.status == 1 { Vec::new() } else { texts(&said.well()?) };
         let drivers: BTreeSet<String> =
-            keys.filter_map(|key| key.rsplit_once('.').map(|(driver, _)| driver.to_owned())).collect();
+            keys.iter().filter_map(|key| key.rsplit_once('.').map(|(driver, _)| driver.to_owned())).collect();
         if drivers.len() > FILTERS {
             return Err(format!("the repository names more than {FILTERS} filters"));
         }
@@ -113,17 +134,12 @@ impl Git<'_> {
         Ok(settings)
     }
 
-    /// One question, its exit status and what was said.
-    fn ask(
-        &self,
-        name: &str,
-        arguments: &[&str],
-        settings: &[(OsString, OsString)],
-    ) -> Result<(i32, Said), String> {
-        let (log, out) = (self.file(name, "log"), self.file(name, "out"));
-        let mut task = Task::new("git", self.workspace.path(), log, self.mark.clone());
+    /// Asks, and waits for the answer.
+    pub fn ask(&self, question: Question<'_>) -> Result<Said, String> {
+        let (log, out) = (self.file(question.name, "log"), self.file(question.name, "out"));
+        let mut task = Task::new("git", self.folder, log, self.mark.clone());
         let safe = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "--no-pager"];
-        task.arguments = safe.iter().chain(arguments).map(OsString::from).collect();
+        task.arguments = safe.iter().map(OsString::from).chain(question.arguments).collect();
         task.environment = environment::needed();
         let fixed = [
             ("GIT_CONFIG_NOSYSTEM", "1"),
@@ -135,22 +151,36 @@ impl Git<'_> {
             ("LC_ALL", "C"),
         ];
         task.environment.extend(fixed.map(|(name, value)| (name.into(), value.into())));
-        task.environment.extend_from_slice(settings);
+        task.environment.extend(question.settings);
+        task.stdin = question.stdin.into();
         task.stdout = Some(out.clone());
-        task.limit = Some(Millis(limits::GIT));
-        let (tell, told) = channel();
-        worker::start(task, move |ended| drop(tell.send(ended)));
-        let ended = told.recv().map_err(|_| "git could not be asked".to_owned())?;
+        task.limit = Some(question.limit);
+        task.filter = question.filter;
+        let ended = worker::run(task, drop);
         let How::Exited(status) = ended.how else { return Err(format!("git: {}", ended.how.message())) };
-        if ended.stdout.as_ref().is_some_and(|stdout| stdout.cut || stdout.problem.is_some()) {
+        let stdout = ended.stdout.as_ref();
+        if stdout.is_some_and(|stdout| stdout.problem.is_some() || (stdout.cut && question.most.is_none())) {
             return Err("git said more than can be kept".to_owned());
         }
-        let bytes = self.kept.read(Path::new(&format!("{name}.out")), LIST_BYTES);
-        let out = match bytes {
-            Err(error) if error.is_missing() => Vec::new(),
-            other => other.map_err(|error| format!("what git said cannot be read: {error}"))?,
+        let (out, more) = self.read(question.name, question.most)?;
+        Ok(Said { status, out, more, tail: ended.tail })
+    }
+
+    /// What git said: all of it, or the beginning and how much there is more.
+    fn read(&self, name: &str, most: Option<u64>) -> Result<(Vec<u8>, u64), String> {
+        let unread = |error: &dyn std::fmt::Display| format!("what git said cannot be read: {error}");
+        let (file, mark) = match self.kept.file(format!("{name}.out")) {
+            Ok(opened) => opened,
+            Err(error) if error.is_missing() => return Ok((Vec::new(), 0)),
+            Err(error) => return Err(unread(&error)),
         };
-        Ok((status, Said { out, tail: ended.tail }))
+        if most.is_none() && mark.size > SAID_BYTES {
+            return Err("git said more than is read".to_owned());
+        }
+        let mut out = Vec::new();
+        file.take(most.unwrap_or(SAID_BYTES)).read_to_end(&mut out).map_err(|error| unread(&error))?;
+        let more = mark.size.saturating_sub(out.len() as u64);
+        Ok((out, more))
     }
 
     fn file(&self, name: &str, ending: &str) -> PathBuf {
@@ -158,15 +188,36 @@ impl Git<'_> {
     }
 }
 
-struct Said {
-    out: Vec<u8>,
-    tail: String,
+/// What is compared with: what the source says, what a file of the workspace says, or the last commit.
+fn base(workspace: &Root, convergence: &Convergence) -> Result<String, String> {
+    let written = convergence.diff_base_ref.as_deref().map(str::trim).filter(|text| !text.is_empty());
+    let base = match (written, convergence.diff_base_ref_file.as_deref()) {
+        (Some(text), _) => text.to_owned(),
+        (None, Some(file)) => {
+            let read = workspace.read(Path::new(file), limits::DECISION_BYTES);
+            let bytes = read.map_err(|error| error.to_string())?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            text.lines().next().unwrap_or_default().trim().to_owned()
+        }
+        (None, None) => String::new(),
+    };
+    let base = if base.is_empty() { "HEAD".to_owned() } else { base };
+    match is_ref(&base) {
+        true => Ok(base),
+        false => {
+            let shown = worker::shown(base.as_bytes());
+            Err(format!("`{}` cannot name a commit", shown.chars().take(80).collect::<String>()))
+        }
+    }
 }
 
 /// Names with a zero after each.
-fn names(bytes: &[u8]) -> Vec<String> {
-    let parts = bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty());
-    parts.map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+pub(super) fn names(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty())
+}
+
+fn texts(bytes: &[u8]) -> Vec<String> {
+    names(bytes).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
 /// Whether a text can name a commit and nothing else.

@@ -5,7 +5,10 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File},
+    fs::{self, File, Permissions},
+    io,
+    os::unix::fs::PermissionsExt,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,7 +16,7 @@ use std::{
 };
 
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, Cost, Mode, code},
+    engine::{AttemptEnd, Cost, code},
     ir::{ErrorClass, HoldReason, Worker},
     limits,
     time::{Millis, Time},
@@ -24,6 +27,7 @@ use super::{
     about::{Agent, Program},
     attempt::never,
     back::cut,
+    before::Before,
     confine,
     job::Job,
     prompt::{self, Around},
@@ -31,13 +35,13 @@ use super::{
 use crate::{
     agent::{
         self, Adapter, Done, Ear, Failure, Halt, Home, Left, Listening, Login, May, Meter, Note, Request,
-        Session, Spent, account::Account,
+        Session, account::Account,
     },
     chance,
     clock::Clock,
     secret::Secret,
     wall::Kept,
-    worker::{self, Ended, How, Task, Which, Work},
+    worker::{self, Due, Ended, How, Task, Which, Work},
     workspace::{Root, RunDir},
 };
 
@@ -55,7 +59,7 @@ pub struct Hired {
 
 /// What the host lends to agents, which nobody may read in what they print.
 pub fn lent() -> Vec<Secret> {
-    let names = agent::ALL.into_iter().flat_map(|adapter| adapter.credentials());
+    let names = agent::ALL.iter().flat_map(|adapter| adapter.credentials());
     let names = names.filter(|name| !name.ends_with("_URL"));
     names.filter_map(|name| Secret::new(&std::env::var(name).ok()?).ok()).collect()
 }
@@ -82,7 +86,7 @@ pub fn hire(
     let program = job.about.programs.get(word).unwrap_or(&usual);
     let given = given(adapter, program);
     let account = Account::of(word, &given);
-    if let Some(until) = account.limited(&shared.state, Clock::new().now()).filter(|_| job.waits) {
+    if let Some(until) = account.turn(&shared.state, Clock::new().now()).filter(|_| job.waits) {
         let message = "its account has reached its limit".to_owned();
         return Err(AttemptEnd::Blocked { reason: HoldReason::Quota, until: Some(until), message });
     }
@@ -96,7 +100,7 @@ pub fn hire(
     if let Some(behind) = &mut task.behind {
         confine::fit(&mut behind.wall, &home, adapter, &task.program);
     }
-    let ear = hiring.listening(shared, before, fresh)?;
+    let ear = hiring.listening(shared, before, fresh, &task.command)?;
     listen(shared, task, &ear);
     Ok(Some(Hired { adapter, ear, home, login, account, state: shared.state.clone() }))
 }
@@ -157,7 +161,7 @@ impl Hiring<'_> {
             arguments: &self.program.arguments,
         });
         for (path, bytes) in &call.files {
-            fs::write(path, bytes)
+            write(path, bytes)
                 .map_err(|error| never(format!("{} cannot be written: {error}", path.display())))?;
         }
         let (goes_on, answers) = (before.session.is_some(), self.adapter.answers(&may, schema));
@@ -173,7 +177,13 @@ impl Hiring<'_> {
     }
 
     /// Who listens to it. What is known of its session is on disk before it starts.
-    fn listening(&self, shared: &Arc<Shared>, before: Before, fresh: String) -> Result<Ear, AttemptEnd> {
+    fn listening(
+        &self,
+        shared: &Arc<Shared>,
+        before: Before,
+        fresh: String,
+        due: &Due,
+    ) -> Result<Ear, AttemptEnd> {
         let files = self.around.files;
         let note = Note {
             worker: self.adapter.word().to_owned(),
@@ -191,6 +201,8 @@ impl Hiring<'_> {
             folder: files.root().clone(),
             events: File::create(files.events()).ok(),
             max_turns: max_turns(self.job),
+            command_time: command_time(self.job),
+            due: due.clone(),
             stop: stop(shared, self.job),
         }))
     }
@@ -199,6 +211,14 @@ impl Hiring<'_> {
         let Worker::Agent { model, .. } = &self.job.worker else { return None };
         model.as_deref().or(self.agent.model.as_deref())
     }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::write(path, bytes)?;
+    // A script is there to be run.
+    let mode = if bytes.starts_with(b"#!") { 0o700 } else { 0o600 };
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// What the agent is given beside what every worker has: an account that the host lends, and what the project says.
@@ -262,46 +282,6 @@ fn listen(shared: &Shared, task: &mut Task, ear: &Ear) {
     }));
 }
 
-/// What an attempt takes over from the one before it.
-#[derive(Debug, Default)]
-struct Before {
-    /// The session that it goes on with.
-    session: Option<String>,
-    /// What was spent and never told to the run.
-    carried: Cost,
-    /// What the session had spent in all.
-    total: Spent,
-}
-
-impl Before {
-    fn of(job: &Job, run: &RunDir, adapter: &dyn Adapter, home: &Home) -> Before {
-        let interrupted = matches!(job.mode, Mode::Rerun | Mode::Resume | Mode::Restore);
-        let Some(note) = (1..job.attempt.attempt).rev().find_map(|attempt| {
-            let folder = run.find_attempt(AttemptId { attempt, ..job.attempt }).ok()??;
-            Note::read(folder.root())
-        }) else {
-            return Before::default();
-        };
-        let mut carried = if interrupted { note.cost } else { Cost::default() };
-        let mut total = note.total;
-        let session = note.session.filter(|_| note.worker == adapter.word());
-        if interrupted && let Some(now) = session.as_ref().and_then(|session| adapter.total(home, session)) {
-            // It may have spent more than it lived to tell.
-            carried.add(Cost { tokens: now.since(total).tokens(), micro_usd: None });
-            total = now;
-        }
-        let goes_on = match job.mode {
-            Mode::Resume => true,
-            Mode::Again => note.goes_on,
-            Mode::Fresh | Mode::Rerun | Mode::Restore => false,
-        };
-        match session.filter(|_| goes_on) {
-            Some(session) => Before { session: Some(session), carried, total },
-            None => Before { carried, ..Before::default() },
-        }
-    }
-}
-
 /// A name for a session that nobody else has.
 fn uuid() -> String {
     let mut bytes = chance::random::<16>();
@@ -326,7 +306,7 @@ impl Hired {
             (None, How::Exited(status)) => self.ear.end(*status, &ended.tail),
             (None, how) => {
                 // It hung, and not because of what was said in its session.
-                self.ear.close(matches!(how, How::TimedOut(Which::Silence(_))), false);
+                self.ear.close(matches!(how, How::TimedOut(Which::Silence(_) | Which::Command(_))), false);
                 return Err(None);
             }
         };
@@ -375,13 +355,13 @@ impl Hired {
         }
     }
 
-    /// Everyone with the same account is told until when it is limited.
+    /// Everyone with the same account is told until when it is limited. One that does not wait for that may still be tried
+    /// again when it ends soon.
     fn limited(&self, until: Option<Time>, job: &Job) -> Option<Time> {
-        let until =
-            until.or_else(|| job.waits.then(|| Clock::new().now().after(Millis(limits::ACCOUNT_WAIT))))?;
-        // Who is not told finds out for itself.
-        let _ = self.account.limit(&self.state, until);
-        Some(until)
+        let now = Clock::new().now();
+        let until = until.or_else(|| job.waits.then(|| now.after(Millis(limits::ACCOUNT_WAIT))))?;
+        let turn = self.account.limit(&self.state, until, now);
+        (job.waits || until.since(now) <= Millis(limits::ACCOUNT_SOON)).then_some(turn)
     }
 }
 

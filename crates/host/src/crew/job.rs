@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Assignment, AttemptId, Cost, Given, Mode, Role, RunState},
+    engine::{Assignment, AttemptId, Cost, Given, Mode, Proof, Role, RunState},
     ids::RunId,
     ir::{
-        ArtifactIn, ArtifactOut, BudgetMode, Capability, ErrorClass, Isolation, Kind, Schema, Step, Work,
-        Worker,
+        ArtifactIn, ArtifactOut, BudgetMode, Capability, ErrorClass, Evidence, Isolation, Kind, Schema, Step,
+        Work, Worker,
     },
     plan::Plan,
     time::Millis,
@@ -18,6 +18,7 @@ use super::{
     about::{About, Agent, Tool},
     guard::Guard,
     overlay,
+    tree::Keeping,
 };
 use crate::{
     agent::Left,
@@ -39,6 +40,13 @@ pub struct Job {
     pub idle: Option<Millis>,
     pub start: Option<Millis>,
     pub isolation: Isolation,
+    /// What must be so when it is done.
+    pub evidence: Vec<Evidence>,
+    /// What was looked at of that after the attempt before it, if it is made because of that.
+    pub proofs: Vec<Proof>,
+    pub keeping: Keeping,
+    /// Whether it must be known who worked in which workspace.
+    pub watched: bool,
     /// What it is given of others' artifacts.
     pub takes: Vec<ArtifactIn>,
     pub gives: Vec<ArtifactOut>,
@@ -108,6 +116,10 @@ impl Job {
             idle: step.policy.idle_timeout,
             start: step.policy.start_timeout,
             isolation: work.isolation.clone(),
+            evidence: if main { work.evidence.clone() } else { Vec::new() },
+            proofs: unproven(state, attempt, task.mode),
+            keeping: keeping(step, main),
+            watched: false,
             snapshot: (!takes.is_empty() || context.is_some()).then(|| Box::new(Snapshot::of(running))),
             context,
             takes,
@@ -188,6 +200,12 @@ impl Job {
     }
 }
 
+/// What is checked, summed up or undone is never tried in a workspace that is put back.
+fn keeping(step: &Step, main: bool) -> Keeping {
+    let keeping = Keeping::of(step);
+    Keeping { restores: keeping.restores && main, ..keeping }
+}
+
 /// What the budgets of a step and of its run leave, of those that stop what spends them.
 fn left(plan: &Plan, state: &RunState, step: &Step, attempt: AttemptId) -> Vec<Left> {
     let more = state.more(attempt.at);
@@ -216,6 +234,13 @@ fn left(plan: &Plan, state: &RunState, step: &Step, attempt: AttemptId) -> Vec<L
 fn failed(state: &RunState, attempt: AttemptId, mode: Mode) -> Option<String> {
     let more = state.more(attempt.at).filter(|_| mode == Mode::Again && attempt.role == Role::Main)?;
     more.error.as_ref().map(|error| error.message.clone())
+}
+
+/// What was not proven of the attempt before this one.
+fn unproven(state: &RunState, attempt: AttemptId, mode: Mode) -> Vec<Proof> {
+    let more = state.more(attempt.at).filter(|_| mode == Mode::Again && attempt.role == Role::Main);
+    let proofs = more.map(|more| more.proofs.iter()).into_iter().flatten();
+    proofs.filter(|proof| !proof.holds).cloned().collect()
 }
 
 /// What the source says are tests of a step.

@@ -6,9 +6,12 @@
 mod about;
 mod attempt;
 mod back;
+mod before;
 mod command;
+mod company;
 mod confine;
 mod environment;
+mod evidence;
 mod git;
 mod guard;
 mod hire;
@@ -16,8 +19,10 @@ mod hook;
 mod job;
 mod overlay;
 mod prompt;
+mod protect;
 mod publish;
 mod tool;
+mod tree;
 mod verdict;
 
 use std::{
@@ -36,8 +41,14 @@ use skein_core::{
 };
 
 pub use about::{About, Agent, Piece, Program, Tool};
+pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 
-use self::{attempt::Laid, job::Job};
+use self::{
+    attempt::{Begun, Laid},
+    company::Company,
+    job::Job,
+    tree::Trees,
+};
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
@@ -84,6 +95,8 @@ struct Shared {
     contexts: Arc<Contexts>,
     /// Runs whose folders are known to last.
     lasting: Mutex<BTreeSet<RunId>>,
+    company: Arc<Company>,
+    trees: Trees,
     /// Told when something of `live` is gone.
     left: Condvar,
 }
@@ -94,10 +107,12 @@ type Doing = (RunId, Work);
 /// An attempt or a hook that has begun.
 enum Live {
     /// Its program has not been started; whether it is still to be.
-    Ahead {
-        stopped: bool,
+    Ahead { stopped: bool },
+    Working {
+        handle: Handle,
+        /// How it is to end, if someone asked for that: what is started after it for the same is not to go on either.
+        ending: Option<fn(&Handle)>,
     },
-    Working(Handle),
 }
 
 impl fmt::Debug for Crew {
@@ -127,6 +142,8 @@ impl Crew {
             telling: Mutex::default(),
             contexts: Arc::default(),
             lasting: Mutex::default(),
+            company: Arc::default(),
+            trees: Trees::default(),
             left: Condvar::new(),
         };
         Ok(Crew { shared: Arc::new(shared) })
@@ -199,22 +216,27 @@ impl Shared {
     }
 
     /// Runs the program, unless it was called off meanwhile.
-    fn work(&self, task: Task, laid: Laid, key: Doing, finish: Finish) {
+    fn work(&self, task: Task, mut laid: Laid, key: Doing, finish: Finish) {
         if self.is_stopped(&key) {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
         let ended = worker::run(task, |handle| self.started(&key, handle));
-        let Report { end, cost } = laid.take_up(&ended);
-        self.finish(&key, end, cost, finish);
+        let report = laid.take_up(self, &key, &ended);
+        self.finish(&key, report, finish);
     }
 
     /// From now on it is stopped by this. It may have been called off before.
     fn started(&self, key: &Doing, handle: Handle) {
         if let Some(live) = self.live().get_mut(key) {
-            if let Live::Ahead { stopped: true } = live {
-                handle.stop();
+            let ending = match live {
+                Live::Ahead { stopped: true } => Some(Handle::stop as fn(&Handle)),
+                Live::Ahead { stopped: false } => None,
+                Live::Working { ending, .. } => *ending,
+            };
+            if let Some(end) = ending {
+                end(&handle);
             }
-            *live = Live::Working(handle);
+            *live = Live::Working { handle, ending };
         }
     }
 
@@ -230,12 +252,12 @@ impl Shared {
 
     /// An attempt that came to nothing before it could use anything.
     fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
-        self.finish(key, end, Cost::default(), finish);
+        self.finish(key, Report::new(end, Cost::default()), finish);
     }
 
-    fn finish(&self, key: &Doing, end: AttemptEnd, cost: Cost, finish: Finish) {
+    fn finish(&self, key: &Doing, report: Report, finish: Finish) {
         self.gone(key);
-        finish.tell(Report { end: self.without_secrets(end), cost });
+        finish.tell(self.without_secrets(report));
     }
 
     /// Asks for the end of something that has begun.
@@ -246,7 +268,16 @@ impl Shared {
     }
 
     /// Secrets are taken out before anything is decided or kept.
-    fn without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
+    fn without_secrets(&self, report: Report) -> Report {
+        let Report { end, cost, mut proofs } = report;
+        for proof in &mut proofs {
+            proof.what = self.redactor.redact_str(&proof.what);
+            proof.found = self.redactor.redact_str(&proof.found);
+        }
+        Report { end: self.end_without_secrets(end), cost, proofs }
+    }
+
+    fn end_without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
         let texts = |texts: Vec<String>| texts.iter().map(|text| self.redactor.redact_str(text)).collect();
         match end {
             AttemptEnd::Succeeded { output } => {
@@ -275,14 +306,20 @@ impl Live {
     fn stop(&mut self) {
         match self {
             Live::Ahead { stopped } => *stopped = true,
-            Live::Working(handle) => handle.stop(),
+            Live::Working { handle, ending } => {
+                handle.stop();
+                ending.get_or_insert(Handle::stop);
+            }
         }
     }
 
     fn kill(&mut self) {
         match self {
             Live::Ahead { stopped } => *stopped = true,
-            Live::Working(handle) => handle.kill(),
+            Live::Working { handle, ending } => {
+                handle.kill();
+                *ending = Some(Handle::kill);
+            }
         }
     }
 }
@@ -291,13 +328,17 @@ impl Hands for Crew {
     fn start(&mut self, running: Running<'_>, attempt: AttemptId, task: &Assignment, finish: Finish) {
         let key = (running.run.clone(), Work::Attempt(attempt));
         let job = match Job::of(running, attempt, task) {
-            Ok(job) => job,
+            Ok(job) => Job { watched: self.shared.trees.is_watched(running.run, running.plan), ..job },
             Err(why) => return self.shared.end(&key, attempt::never(why), finish),
         };
         self.shared.live().insert(key.clone(), Live::Ahead { stopped: false });
         let shared = Arc::clone(&self.shared);
         let body = move || match attempt::lay_out(&shared, job) {
-            Ok((task, laid)) => shared.work(task, laid, key, finish),
+            Ok(Begun::Ready(ready)) => {
+                let (task, laid) = *ready;
+                shared.work(task, laid, key, finish);
+            }
+            Ok(Begun::Over(report)) => shared.finish(&key, report, finish),
             Err(end) => shared.end(&key, end, finish),
         };
         // Without a thread the attempt is dropped, and so told to be lost.
@@ -329,6 +370,7 @@ impl Hands for Crew {
         self.shared.each_of(run, Live::kill);
         self.shared.contexts.release(run);
         self.shared.lasting().remove(run);
+        self.shared.trees.forget(run);
     }
 }
 

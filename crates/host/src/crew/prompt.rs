@@ -24,6 +24,10 @@ pub struct Around<'a> {
     pub goes_on: bool,
     /// Whether its answer itself is one value.
     pub answers: bool,
+    /// Whether the workspace is what it was before an earlier attempt.
+    pub put_back: bool,
+    /// What an earlier attempt changed, where that is told.
+    pub earlier: Option<&'a str>,
 }
 
 pub fn of(job: &Job, agent: &Agent, around: Around<'_>) -> String {
@@ -35,10 +39,13 @@ pub fn of(job: &Job, agent: &Agent, around: Around<'_>) -> String {
     } else {
         parts.extend(agent.instructions.clone());
         parts.extend(job.given.texts.first().map(plain));
-        parts.extend(before(job));
+        parts.extend(before(job, around.put_back));
         parts.extend(given(job));
         parts.extend(artifacts(job));
     }
+    parts.extend(
+        around.earlier.map(|changes| data("What an earlier attempt at this changed", "diff", changes)),
+    );
     parts.extend(last(job));
     parts.extend(job.overlay.clone());
     parts.push(match job.attempt.role {
@@ -57,8 +64,14 @@ fn data(label: &str, kind: &str, text: &str) -> String {
     )
 }
 
-fn before(job: &Job) -> Option<String> {
+fn before(job: &Job, put_back: bool) -> Option<String> {
     let text = match job.mode {
+        Mode::Resume | Mode::Restore if put_back => {
+            "An earlier attempt at this was cut off. What it changed in the workspace was taken back."
+        }
+        Mode::Again if put_back => {
+            "An earlier attempt at this failed. What it changed in the workspace was taken back."
+        }
         Mode::Rerun | Mode::Resume | Mode::Restore => {
             "An earlier attempt at this was cut off. Look at what it left before you go on."
         }
@@ -89,6 +102,10 @@ fn artifacts(job: &Job) -> Option<String> {
 fn last(job: &Job) -> Option<String> {
     let mut parts = Vec::new();
     parts.extend(job.failed.as_ref().map(|why| data("Why the earlier attempt failed", "text", why)));
+    for proof in job.proofs.iter().filter(|proof| !proof.found.is_empty()) {
+        let label = format!("What was found when it was to be proven that {}", proof.what);
+        parts.push(data(&label, "text", &proof.found));
+    }
     if !job.reasons.is_empty() {
         let text = job.reasons.iter().map(|reason| format!("- {reason}")).collect::<Vec<_>>().join("\n");
         parts.push(data("Your work was checked and found incomplete. What the check said", "text", &text));

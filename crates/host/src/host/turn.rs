@@ -362,7 +362,7 @@ impl Loop {
             // One that was called off in the row that started it never began, and nobody else can say that it stopped.
             Action::Stop(attempt) if owned.ahead.remove(&attempt) => {
                 Finish::new(self.to.clone(), key, attempt)
-                    .tell(Report { end: AttemptEnd::Stopped, cost: Cost::default() });
+                    .tell(Report::new(AttemptEnd::Stopped, Cost::default()));
             }
             Action::Stop(attempt) => self.hands.stop(owned.run(), attempt),
             Action::Publish(Publication::Retry) => self.await_retry(key),

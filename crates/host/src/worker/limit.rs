@@ -1,8 +1,11 @@
 //! When a process that runs is to be stopped.
 //!
-//! Owns the three deadlines, by a clock that does not jump. Stops nobody.
+//! Owns the deadlines, by a clock that does not jump. Stops nobody.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use skein_core::time::Millis;
 
@@ -15,6 +18,21 @@ pub struct Limits {
     idle: Option<Millis>,
     /// Since when it is silent.
     since: Instant,
+    command: Due,
+}
+
+/// When the command that a worker runs is due, if it runs one. Who understands what the worker prints sets it.
+#[derive(Debug, Clone, Default)]
+pub struct Due(Arc<Mutex<Option<(Instant, Millis)>>>);
+
+impl Due {
+    pub fn set(&self, due: Option<(Instant, Millis)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = due;
+    }
+
+    pub fn get(&self) -> Option<(Instant, Millis)> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 pub fn duration(length: Millis) -> Duration {
@@ -30,6 +48,7 @@ impl Limits {
             start: task.start.and_then(at),
             idle: task.idle,
             since: began,
+            command: task.command.clone(),
         }
     }
 
@@ -38,7 +57,10 @@ impl Limits {
         let total = self.total.map(|(at, limit)| (at, Which::Total(limit)));
         let start = self.start.map(|(at, limit)| (at, Which::Start(limit)));
         let silence = |limit: Millis| Some((self.since.checked_add(duration(limit))?, Which::Silence(limit)));
-        [total, start, self.idle.and_then(silence)].into_iter().flatten().min_by_key(|(at, _)| *at)
+        // What it takes to start is not silence, where that has a limit of its own.
+        let silence = self.idle.filter(|_| start.is_none()).and_then(silence);
+        let command = self.command.get().map(|(at, limit)| (at, Which::Command(limit)));
+        [total, start, silence, command].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// It printed something.

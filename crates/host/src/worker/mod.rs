@@ -31,6 +31,7 @@ mod tree;
 pub use self::{
     below::end_all,
     children::adopt,
+    limit::{Due, duration},
     log::{Logged, mend},
     mark::{Mark, MarkError, StateMark, Work, anyones_worker, worker_above},
     outcome::{Ended, How, Leaked, Refused, Which},

@@ -75,6 +75,8 @@ pub enum Which {
     Silence(Millis),
     /// It never printed anything.
     Start(Millis),
+    /// One command that it ran took too long.
+    Command(Millis),
 }
 
 /// Why the system did not start a program that is there.
@@ -122,6 +124,7 @@ impl fmt::Display for Which {
             Which::Total(limit) => write!(f, "it was not done after {limit}"),
             Which::Silence(limit) => write!(f, "it printed nothing for {limit}"),
             Which::Start(limit) => write!(f, "it printed nothing in its first {limit}"),
+            Which::Command(limit) => write!(f, "a command that it ran was not done after {limit}"),
         }
     }
 }
@@ -190,6 +193,9 @@ impl How {
             How::TimedOut(Which::Total(_)) => "allow it more time, or give it less to do",
             How::TimedOut(Which::Silence(_)) => "it may hang; its log shows what it did last",
             How::TimedOut(Which::Start(_)) => "it may wait for input, a login or the network",
+            How::TimedOut(Which::Command(_)) => {
+                "its log names the command; allow commands more time, or name a shorter one"
+            }
         })
     }
 }
@@ -285,6 +291,7 @@ mod tests {
             How::TimedOut(Which::Total(time)),
             How::TimedOut(Which::Silence(time)),
             How::TimedOut(Which::Start(time)),
+            How::TimedOut(Which::Command(time)),
             How::Stopped,
         ];
         let messages: std::collections::BTreeSet<String> = all.iter().map(How::message).collect();

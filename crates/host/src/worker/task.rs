@@ -7,7 +7,7 @@ use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc};
 
 use skein_core::{limits, time::Millis};
 
-use super::Mark;
+use super::{Mark, limit::Due};
 use crate::wall::Behind;
 
 /// Changes output before anyone sees it, for instance to take secrets out of it. It sees each byte of one stream once
@@ -48,6 +48,8 @@ pub struct Task {
     pub limit: Option<Millis>,
     pub idle: Option<Millis>,
     pub start: Option<Millis>,
+    /// When the command that it runs is due.
+    pub command: Due,
     /// Between asking it to end and ending it.
     pub grace: Millis,
     pub filter: Option<NewFilter>,
@@ -76,6 +78,7 @@ impl Task {
             limit: None,
             idle: None,
             start: None,
+            command: Due::default(),
             grace: Millis(limits::STOP_GRACE_DEFAULT),
             filter: None,
             tell: None,

@@ -11,12 +11,14 @@ mod grant;
 mod pattern;
 pub mod root;
 mod run_dir;
+mod survey;
 
 pub use artifact::{ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile};
 pub use context::{Context, Contexts, Holder, Ledger, Observation, Source, Story, find_step};
-pub(crate) use control::PROTECTED;
+pub(crate) use control::{control_files, harmless_config};
 pub use files::{FileError, Given, GivenAs, Tokens};
 pub use grant::{GrantError, Grants};
 pub use pattern::Pattern;
 pub use root::Root;
 pub use run_dir::{AttemptDir, RunDir};
+pub use survey::{Became, Seen, Survey};

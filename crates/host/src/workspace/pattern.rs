@@ -42,6 +42,29 @@ impl Pattern {
         Pattern { parts, below: false }
     }
 
+    /// The path below which everything is that the pattern can mean.
+    pub fn start(&self) -> String {
+        let literal: String = self
+            .parts
+            .iter()
+            .map_while(|part| match part {
+                Part::Char(c) => Some(*c),
+                _ => None,
+            })
+            .collect();
+        match (self.below, literal.rfind('/')) {
+            (true, _) => literal,
+            (false, Some(end)) => literal[..end].to_owned(),
+            (false, None) => String::new(),
+        }
+    }
+
+    /// Whether it means all that is below where it starts.
+    pub fn is_whole(&self) -> bool {
+        let (start, parts) = (self.start().chars().count(), self.parts.as_slice());
+        self.below || start > 0 && matches!(parts[start..], [Part::Char('/'), Part::Any])
+    }
+
     /// Whether a path is what the pattern means. Takes as long as both are long, whatever they are.
     pub fn matches(&self, path: &str) -> bool {
         let path = plain(path);
@@ -118,6 +141,22 @@ mod tests {
             for path in outside {
                 assert!(!read.matches(path), "{pattern} does not mean {path}");
             }
+        }
+    }
+
+    #[test]
+    fn it_is_known_where_to_look() {
+        for (pattern, start, whole) in [
+            ("src/a.rs", "src/a.rs", true),
+            ("src/", "src", true),
+            ("src/**", "src", true),
+            ("src/*", "src", false),
+            ("a/b*/c", "a", false),
+            ("**/*.lock", "", false),
+            ("**", "", false),
+        ] {
+            let read = Pattern::new(pattern);
+            assert_eq!((read.start().as_str(), read.is_whole()), (start, whole), "{pattern}");
         }
     }
 

@@ -5,13 +5,17 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl
+//!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json events.jsonl before.json workspace.json
+//!                         changes.diff
 //!     back/               output error: what the worker may write
 //!     tmp/                where it leaves what it needs only while it works
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
 //!   homes/<step>/<agent>/ what an agent of a step is configured by and remembers
 //!   hooks/<number>/       log: what a hook printed
+//!   before/               what files were like before a step, and what was protected of them
 //!   files/                what the workflow took from its workspace and gives back to it
+//!   trees/<step>.<visit>/ note.json files/: a tree that a step works in alone
+//!   git/<folder>/         states of a workspace
 //!   context/              for a run whose workflow names no context folder
 //!   notes/                which processes work for it
 //!   pending/              what is not complete
@@ -29,12 +33,16 @@ use super::{Root, root::PathError};
 const RUNS: &str = "runs";
 const ATTEMPTS: &str = "attempts";
 const ARTIFACTS: &str = "artifacts";
+const BEFORE: &str = "before";
 const CONTEXT: &str = "context";
 const FILES: &str = "files";
+const GIT: &str = "git";
 const HOMES: &str = "homes";
 const HOOKS: &str = "hooks";
 const NOTES: &str = "notes";
 const PENDING: &str = "pending";
+const PUT: &str = "put";
+const TREES: &str = "trees";
 
 /// The folder of a run.
 #[derive(Debug, Clone)]
@@ -95,6 +103,11 @@ impl RunDir {
         folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::LOG)
     }
 
+    /// Where what an attempt changed is told, below the folder of its run.
+    pub fn changes_below(folder: &Path, attempt: AttemptId) -> PathBuf {
+        folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::CHANGES)
+    }
+
     /// Where the notes are of the processes that work for it.
     pub fn notes(&self) -> PathBuf {
         self.root.path().join(NOTES)
@@ -128,6 +141,14 @@ impl RunDir {
     /// Forgets what an attempt gave: a later one has given it again.
     pub fn remove_artifacts(&self, attempt: AttemptId) -> Result<bool, PathError> {
         self.root.remove(below(ARTIFACTS, attempt))
+    }
+
+    /// What an attempt gave that was cut off is what this one gives.
+    pub(crate) fn pass_artifacts(&self, from: AttemptId, to: AttemptId) -> Result<(), PathError> {
+        if self.find_artifacts(from)?.is_none() || self.find_artifacts(to)?.is_some() {
+            return Ok(());
+        }
+        self.root.move_new(below(ARTIFACTS, from), below(ARTIFACTS, to))
     }
 
     /// An empty folder in which what an attempt gave is put together.
@@ -174,6 +195,59 @@ impl RunDir {
         self.root.make_folders(Path::new(HOMES).join(format!("{instance}.{step}")).join(agent), true)
     }
 
+    /// What is remembered of how it was before steps began.
+    pub fn before(&self) -> Result<Root, PathError> {
+        self.root.make_folders_unsynced(BEFORE, true)
+    }
+
+    /// The folder of a tree that a step works in alone, made where it is not there yet. Each visit has another.
+    pub fn tree(&self, attempt: AttemptId) -> Result<Root, PathError> {
+        let StepAt(InstanceIx(instance), step) = attempt.at;
+        let name = format!("{instance}.{step}.{}", attempt.visit);
+        self.root.make_folders(Path::new(TREES).join(name), true)
+    }
+
+    /// The folders of all such trees, below the folder of a run.
+    pub fn trees_below(folder: &Path) -> PathBuf {
+        folder.join(TREES)
+    }
+
+    /// Where states of a folder are kept. None: none are.
+    pub(crate) fn git(&self, name: &str) -> Result<Option<Root>, PathError> {
+        found(self.root.folder(Path::new(GIT).join(name)))
+    }
+
+    /// An empty folder in which such a place is put together.
+    pub(crate) fn begin_git(&self, name: &str) -> Result<Root, PathError> {
+        let pending = Path::new(PENDING).join(name);
+        self.root.remove(&pending)?;
+        self.root.make_folders(pending, true)
+    }
+
+    /// It is complete.
+    pub(crate) fn end_git(&self, name: &str) -> Result<Root, PathError> {
+        self.root.make_folders(GIT, true)?;
+        let place = Path::new(GIT).join(name);
+        self.root.move_new(Path::new(PENDING).join(name), &place)?;
+        self.root.folder(place)
+    }
+
+    /// An empty folder for files on their way into a workspace.
+    pub(crate) fn begin_put(&self) -> Result<Root, PathError> {
+        self.end_put()?;
+        self.root.make_folders_unsynced(Path::new(PENDING).join(PUT), true)
+    }
+
+    pub(crate) fn end_put(&self) -> Result<(), PathError> {
+        self.root.remove(Path::new(PENDING).join(PUT)).map(drop)
+    }
+
+    /// Every attempt that has a folder.
+    pub(crate) fn attempts(&self) -> Result<Vec<AttemptId>, PathError> {
+        let names = self.root.folder(ATTEMPTS)?.entries(usize::MAX)?;
+        Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
+    }
+
     /// The context folder of a run whose workflow names none.
     pub fn context(&self) -> Result<Root, PathError> {
         self.root.make_folders(CONTEXT, true)
@@ -190,6 +264,12 @@ impl AttemptDir {
     const OBSERVATION: &str = "observation.json";
     const SCRATCH: &str = "tmp";
     const EVENTS: &str = "events.jsonl";
+    /// What an attempt found in its workspace and left there.
+    pub(crate) const WORKSPACE: &str = "workspace.json";
+    /// What it changed.
+    pub(crate) const CHANGES: &str = "changes.diff";
+    /// What the attempt before it changed.
+    pub(crate) const EARLIER: &str = "earlier.diff";
 
     /// To read and replace files of it by name.
     pub fn root(&self) -> &Root {
@@ -228,6 +308,11 @@ impl AttemptDir {
 
     pub fn remove_scratch(&self) -> Result<bool, PathError> {
         self.root.remove(Self::SCRATCH)
+    }
+
+    /// `SKEIN_CHANGES`.
+    pub fn earlier(&self) -> PathBuf {
+        self.root.path().join(Self::EARLIER)
     }
 
     /// `SKEIN_OUTPUT`.

@@ -37,7 +37,7 @@ impl Hands for Unlucky {
             message: "no".into(),
             retry_at: None,
         };
-        finish.tell(Report { end, cost: Cost::default() });
+        finish.tell(Report::new(end, Cost::default()));
     }
 
     fn stop(&mut self, _: &RunId, _: AttemptId) {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, Cost, Error, Given, Mode, Onward, Outcome, Role, StepAt, Stop},
+    engine::{AttemptEnd, AttemptId, Cost, Error, Given, Mode, Onward, Outcome, Proof, Role, StepAt, Stop},
     ir::{Backoff, Budget, BudgetMode, ErrorClass, Kind, Per, Step},
     time::{Millis, Time},
 };
@@ -147,6 +147,18 @@ impl Acceptor {
             Stop::Timeout => ensure!(st.is_late(now), "its time is not up"),
         }
         st.stop = Some(why);
+        Ok(())
+    }
+
+    /// Nothing succeeds without all of its evidence.
+    pub(super) fn proven(&self, id: AttemptId, end: &AttemptEnd, proofs: &[Proof]) -> Verdict {
+        ensure!(id.role == Role::Main || proofs.is_empty(), "only work is proven");
+        if let (Role::Main, AttemptEnd::Succeeded { .. }) = (id.role, end)
+            && let Kind::Work(work) = &self.step(id.at)?.kind
+        {
+            let holds = proofs.iter().filter(|proof| proof.holds).count();
+            ensure!(holds == work.evidence.len() && holds == proofs.len(), "a success that is not proven");
+        }
         Ok(())
     }
 

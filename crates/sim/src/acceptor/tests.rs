@@ -78,7 +78,7 @@ impl Pen {
     }
 
     pub fn ends(&mut self, id: AttemptId, end: AttemptEnd) {
-        self.put(Event::AttemptEnded { attempt: id, end, cost: Cost::default() });
+        self.put(Event::AttemptEnded { attempt: id, end, cost: Cost::default(), proofs: Vec::new() });
     }
 
     pub fn goes_on(&mut self, at: StepAt, role: Role, iteration: u32) {

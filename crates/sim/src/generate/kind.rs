@@ -6,8 +6,8 @@ use serde_json::json;
 use skein_core::{
     ids::{BranchId, SignalName, StepId},
     ir::{
-        Arm, Branch, Call, Check, Convergence, Each, EachErrors, Gate, GateTimeout, Kind, KindName, Lane,
-        Loop, LoopTest, Parallel, Scope, Stage, Step, Summary, Target, Wait, WaitTimeout, Work, Worker,
+        Arm, Branch, Call, Check, Convergence, Each, EachErrors, Evidence, Gate, GateTimeout, Kind, KindName,
+        Lane, Loop, LoopTest, Parallel, Scope, Stage, Step, Summary, Target, Wait, WaitTimeout, Work, Worker,
     },
     time::Millis,
 };
@@ -95,6 +95,10 @@ impl Gen {
         }
         if self.rng.percent(12) {
             work.summary = Some(Box::new(Summary { worker: tool("sum-up"), timeout: None }));
+        }
+        if self.rng.percent(10) {
+            let count = self.rng.small(1, 3);
+            work.evidence = (1..=count).map(|n| Evidence::File(format!("done-{n}"))).collect();
         }
         work
     }

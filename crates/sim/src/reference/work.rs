@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use skein_core::{
     engine::{AttemptEnd, Cost, Finding, Report, Role},
-    ir::{Budget, BudgetMode, Convergence, ErrorClass, HoldReason, Step, StepPolicy, Work},
+    ir::{Budget, BudgetMode, Convergence, ErrorClass, HoldReason, Step, StepPolicy, Work, Worker},
     limits,
 };
 
@@ -164,6 +164,15 @@ impl<'a> Eval<'a> {
                 if doing.it.outputs.check(&output).is_err() {
                     let code = Some("output_invalid".to_owned());
                     return Ok(self.failure(frame, doing, ErrorClass::Validation, code, false, Then::Main));
+                }
+                let evidence = &doing.work.evidence;
+                if report.proofs.iter().filter(|proof| proof.holds).count() != evidence.len() {
+                    let class = match doing.work.worker {
+                        Worker::Agent { .. } => ErrorClass::AgentError,
+                        _ => ErrorClass::Transient,
+                    };
+                    let code = Some("evidence".to_owned());
+                    return Ok(self.failure(frame, doing, class, code, false, Then::Main));
                 }
                 doing.output = output;
                 if doing.work.check.is_none() {

@@ -1,4 +1,4 @@
-//! `skein logs`: what the workers of a run printed, attempt by attempt, without what a terminal would obey.
+//! `skein logs`: what the workers of a run printed or changed, attempt by attempt, without what a terminal would obey.
 
 use std::{
     io::{self, Write},
@@ -29,6 +29,9 @@ pub struct Arguments {
     /// Only this attempt of the step and what checked it, from 1 in the order in which they were started.
     #[arg(long, value_name = "NUMBER", requires = "step")]
     attempt: Option<u32>,
+    /// What each attempt changed in its workspace, in place of what it printed.
+    #[arg(long, conflicts_with = "follow")]
+    changes: bool,
     /// Show what is printed until the run is over or left.
     #[arg(long)]
     follow: bool,
@@ -45,7 +48,7 @@ fn logs(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<E
     let (state, row) = State::with_run(given, &arguments.run, output)?;
     let plan = state.plan(&row, output)?;
     let meant = Meant { step: arguments.step.as_deref(), number: arguments.attempt };
-    let mut logs = Logs::new(&plan, state.kept(&row.run), meant);
+    let mut logs = Logs::new(&plan, state.kept(&row.run), meant, arguments.changes);
     let follow = arguments.follow && !output.is_json();
     // Before the first look, so that nothing is missed in between.
     let changes = Changes::of_journal(&state.path)

@@ -1,12 +1,15 @@
 //! `skein plan`: what a run would do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use skein_core::plan::{Plan, Problem, ProblemCode};
+use skein_core::{
+    ir::Kind,
+    plan::{Plan, Problem, ProblemCode},
+};
 use skein_dialects::{Diagnostic, render};
-use skein_host::wall;
+use skein_host::{crew::is_repository, wall};
 
 use super::load::{Loaded, invalid, load};
 use crate::{exit::Exit, output::Output, parameters, plan::PlanView};
@@ -37,8 +40,17 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
     let (loaded, plan) = bound(arguments, output)?;
     let walls = std::env::current_exe().map_err(|error| error.to_string()).and_then(|exe| wall::here(&exe));
-    let view = PlanView::of(&plan, &loaded.project.config, walls);
+    let mut view = PlanView::of(&plan, &loaded.project.config, walls);
+    view.no_worktrees = no_worktrees(&plan, &loaded.project.root);
     Ok((loaded, view))
+}
+
+/// Why steps cannot have the worktrees that they want.
+fn no_worktrees(plan: &Plan, project: &Path) -> Option<String> {
+    let mut steps = plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+    let wanted = steps.any(|step| matches!(&step.kind, Kind::Work(work) if work.isolation.worktree));
+    (wanted && !is_repository(project))
+        .then(|| "cannot be had: the project is in no git repository".to_owned())
 }
 
 /// The workflow that was named, with the parameters that were given.

@@ -228,7 +228,12 @@ fn step_line(step: &StepView, width: usize, output: Output) -> String {
     } else {
         String::new()
     };
-    format!("{}\n", format!("{word}  {length:>9}  {path}  {tries}").trim_end())
+    let mut text = format!("{}\n", format!("{word}  {length:>9}  {path}  {tries}").trim_end());
+    for proof in &step.evidence {
+        let word = if proof.holds { "proven that" } else { "not proven that" };
+        text += &format!("{:24}{word} {}\n", "", one_line(&proof.what));
+    }
+    text
 }
 
 fn follow(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {

@@ -26,12 +26,12 @@ struct Agent {
 
 /// Those that Skein starts, and one that a project may start itself.
 fn agents() -> Vec<Agent> {
-    let known = agent::ALL.into_iter().map(|adapter| Agent {
+    let known = agent::ALL.iter().map(|adapter| Agent {
         program: adapter.program(),
         worker: adapter.word(),
         login: adapter.login().from,
         keys: adapter.credentials(),
-        hint: hint(adapter.word()),
+        hint: adapter.sign_in(),
     });
     let gemini = Agent {
         program: "gemini",
@@ -41,14 +41,6 @@ fn agents() -> Vec<Agent> {
         hint: "start `gemini` and log in, or set GEMINI_API_KEY",
     };
     known.chain([gemini]).collect()
-}
-
-fn hint(worker: &str) -> &'static str {
-    match worker {
-        "CLAUDE_CODE" => "start `claude` and say `/login`, or set ANTHROPIC_API_KEY",
-        "CODEX_CLI" => "`codex login`, or set OPENAI_API_KEY",
-        _ => "`opencode auth login`, or set the key of a provider",
-    }
 }
 
 pub fn wanted(config: Option<&Config>) -> Vec<Wanted> {

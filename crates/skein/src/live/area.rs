@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use skein_core::{
     engine::{AttemptId, Event, Opening, OpeningKind, Phase, Record, Role, RunState},
+    ir::HoldReason,
     time::{Millis, Time},
     view::Names,
 };
@@ -102,11 +103,15 @@ impl Area {
         found
     }
 
-    /// The oldest gate or hold that is open. Waits are not for people.
+    /// The oldest gate or hold that is open. Waits are not for people, and a limit of an account ends by itself.
     pub(super) fn question(&self, state: &RunState) -> Option<Opening> {
         let asks = |opening: &&Opening| {
-            let opening = state.opening(**opening);
-            opening.is_some_and(|opening| !opening.closed && opening.kind != OpeningKind::Wait)
+            let opening = state.opening(**opening).filter(|opening| !opening.closed);
+            opening.is_some_and(|opening| match opening.kind {
+                OpeningKind::Wait => false,
+                OpeningKind::Hold(HoldReason::Quota) => opening.deadline.is_none(),
+                OpeningKind::Gate | OpeningKind::Hold(_) => true,
+            })
         };
         self.open.iter().find(asks).copied().filter(|_| state.end.is_none())
     }
@@ -193,10 +198,15 @@ fn waits(state: &RunState) -> usize {
 fn waiting(draw: Draw<'_>, opening: Opening) -> Option<String> {
     let opening = draw.state.opening(opening)?;
     let length = draw.now.since(opening.opened);
-    let text = match clean(&opening.message) {
-        message if message.is_empty() => draw.names.step(opening.at),
-        message => format!("{}: {message}", draw.names.step(opening.at)),
-    };
+    let mut text = draw.names.step(opening.at);
+    // A hold ends by itself.
+    if let (OpeningKind::Hold(_), Some(deadline)) = (opening.kind, opening.deadline) {
+        text += &format!(" ({} left)", elapsed(deadline.since(draw.now)));
+    }
+    let message = clean(&opening.message);
+    if !message.is_empty() {
+        text += &format!(": {message}");
+    }
     Some(line(draw, Tone::Asks, "waiting", length, &text))
 }
 

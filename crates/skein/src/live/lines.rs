@@ -58,6 +58,11 @@ impl Teller<'_> {
             Event::AttemptEnded { attempt, end: AttemptEnd::Checked { finding, reasons, .. }, .. } => {
                 self.checked(*attempt, *finding, reasons)
             }
+            Event::AttemptEnded { end: AttemptEnd::Succeeded { .. }, proofs, .. } if !proofs.is_empty() => {
+                let Entry { path, text, .. } = entry?;
+                let text = text.strip_prefix("proven: ").unwrap_or(&text).to_owned();
+                Some(Line { path, text, ..Line::new(Tone::Plain, "proven") })
+            }
             Event::RetryScheduled { at, due, error } => {
                 let error = ErrorView {
                     class: error.class,

@@ -1,6 +1,6 @@
 //! A run that is shown while it goes on.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, io, path::PathBuf};
 
 use skein_core::{
     engine::{
@@ -26,6 +26,9 @@ use crate::output::Paint;
 /// The end of an attempt's log, if it has one.
 pub(crate) type Tail = Box<dyn Fn(AttemptId) -> Option<String>>;
 
+/// What steps left.
+pub(crate) type Trees = Box<dyn Fn() -> Vec<(String, PathBuf)>>;
+
 /// What is shown, and how.
 pub(crate) struct Options {
     pub(crate) paint: Paint,
@@ -33,6 +36,8 @@ pub(crate) struct Options {
     pub(crate) workspace: Option<String>,
     /// Where its logs and artifacts are.
     pub(crate) kept: Option<String>,
+    /// Where steps left trees of their own: the step and the folder of each.
+    pub(crate) trees: Trees,
     /// An attempt that takes longer is slow.
     pub(crate) slow: Millis,
     pub(crate) tail: Tail,

@@ -67,10 +67,23 @@ impl Summary<'_> {
         if let Some(kept) = &self.options.kept {
             page.row("Kept in", &clean(kept));
         }
+        self.trees(&mut page);
         for (i, command) in next::commands(self.view, self.options.had).iter().enumerate() {
             page.row(if i == 0 { "Next" } else { "" }, &clean(command));
         }
         page.text
+    }
+
+    /// Trees whose changes are nowhere else.
+    fn trees(&self, page: &mut Page) {
+        let trees = if self.state.end.is_some() { (self.options.trees)() } else { Vec::new() };
+        for (i, (step, folder)) in trees.iter().take(LISTED).enumerate() {
+            let title = if i == 0 { "Not merged" } else { "" };
+            page.row(title, &clean(&format!("{step}: {}", folder.display())));
+        }
+        if trees.len() > LISTED {
+            page.row("", &format!("and {} more", trees.len() - LISTED));
+        }
     }
 
     /// The status, how long it took, and which run it is.

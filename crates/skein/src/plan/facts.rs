@@ -33,6 +33,7 @@ pub fn facts(step: &StepView) -> Vec<String> {
         let who = if who.is_empty() { "a person".to_owned() } else { listed(who, "or") };
         format!("asks {who} before it starts")
     }));
+    facts.extend(step.work.iter().filter(|_| step.attempts > 1).filter_map(again));
     facts.extend(step.work.iter().flat_map(checked));
     facts.extend(ends(step));
     facts.extend(step.routes.iter().map(route));
@@ -121,12 +122,25 @@ fn reach(work: &WorkView) -> Vec<String> {
         None => format!("is given the secret {}", secret.name),
     }));
     facts.extend(work.workspace.as_ref().map(|workspace| format!("works in {workspace}")));
-    facts.extend(work.worktree.then(|| "works in a worktree of its own".to_owned()));
+    facts.extend(work.worktree.then(|| match work.stays {
+        true => "works in a worktree of its own, where its changes stay".to_owned(),
+        false => "works in a worktree of its own".to_owned(),
+    }));
     facts.extend(
         (!work.protects.is_empty()).then(|| format!("must not change {}", few(&work.protects, "or"))),
     );
+    facts.extend(work.evidence.iter().map(|proof| format!("is done only if {proof}")));
     facts.extend((!work.network).then(|| "has no network".to_owned()));
     facts
+}
+
+/// What another attempt finds, where that is not simply what the last one left.
+fn again(work: &WorkView) -> Option<String> {
+    let text = match work.on_retry? {
+        "reset" => "another attempt finds the workspace as it was before",
+        _ => "another attempt is told what the last one changed",
+    };
+    Some(text.to_owned())
 }
 
 fn checked(work: &WorkView) -> Vec<String> {

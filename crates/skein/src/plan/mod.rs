@@ -39,6 +39,9 @@ pub struct PlanView {
     pub limits: Limits,
     pub estimate: Estimate,
     pub confined: Confined,
+    /// Why steps cannot have worktrees here that want them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_worktrees: Option<String>,
     /// What cannot be told before the run.
     pub unknown: Vec<String>,
 }
@@ -137,6 +140,7 @@ impl PlanView {
             },
             unknown: unknown(&estimate, &batches),
             estimate,
+            no_worktrees: None,
             confined: Confined {
                 enforced: walls.as_ref().ok().copied(),
                 why: walls.err(),

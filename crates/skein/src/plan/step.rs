@@ -7,6 +7,8 @@ use skein_core::{
     plan::ScopeIx,
 };
 
+use skein_host::crew::{Keeping, OnRetry};
+
 use super::{
     Inner, Viewer,
     ending::Ending,
@@ -69,10 +71,18 @@ pub struct WorkView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     pub worktree: bool,
+    /// Whether what is changed there is not merged.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stays: bool,
+    /// What becomes of the workspace before it is tried again, if it is not kept as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_retry: Option<&'static str>,
     pub network: bool,
     pub secrets: Vec<SecretView>,
     /// What it must leave as it is.
     pub protects: Vec<String>,
+    /// What must be so before it counts as done.
+    pub evidence: Vec<String>,
     pub takes: Vec<TakeView>,
     pub gives: Vec<GiveView>,
     /// Who decides whether it is complete, and how often it may be done again.
@@ -160,7 +170,7 @@ impl StepView {
             after: step.after.iter().map(ToString::to_string).collect(),
             when: step.when.as_ref().map(expression),
             work: match &step.kind {
-                Kind::Work(work) => Some(WorkView::of(work, config)),
+                Kind::Work(work) => Some(WorkView::of(step, work, config)),
                 _ => None,
             },
             gate: gate(step),
@@ -185,7 +195,8 @@ impl StepView {
 }
 
 impl WorkView {
-    fn of(work: &Work, config: &Config) -> WorkView {
+    fn of(step: &Step, work: &Work, config: &Config) -> WorkView {
+        let keeping = Keeping::of(step);
         let Isolation { workspace, worktree, no_network, secrets, protect } = &work.isolation;
         let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
         WorkView {
@@ -195,9 +206,16 @@ impl WorkView {
             tools: tools(&work.worker),
             workspace: workspace.clone(),
             worktree: *worktree,
+            stays: *worktree && keeping.apart,
+            on_retry: match keeping.on_retry {
+                OnRetry::Keep => None,
+                OnRetry::Reset => Some("reset"),
+                OnRetry::KeepAndTell => Some("keep_and_tell"),
+            },
             network: !no_network,
             secrets: secrets.iter().map(secret).collect(),
             protects: protect.clone(),
+            evidence: work.evidence.iter().map(ToString::to_string).collect(),
             takes: takes(work),
             gives: gives(work),
             check: work

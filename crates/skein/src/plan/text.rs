@@ -99,6 +99,9 @@ impl Page {
         self.row("Limits", &limits(view));
         self.row("Estimate", &estimate(&view.estimate));
         self.row("Confined", &confined(&view.confined));
+        if let Some(why) = &view.no_worktrees {
+            self.row("Worktrees", why);
+        }
         for name in &view.undeclared {
             let title = self.paint.warning(&format!("{:12}", "Undeclared"));
             self.line(&format!("{title}  the parameter `{name}`; it is passed on as it is"));

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod agents;
+mod attacks;
 mod bench;
 mod contexts;
 mod crash;
@@ -13,6 +14,7 @@ mod disk;
 mod doctor;
 mod documents;
 mod ends;
+mod evidence;
 mod examples;
 mod files;
 mod forks;
@@ -27,6 +29,7 @@ mod run;
 mod runs;
 mod session;
 mod terminal;
+mod trees;
 mod undo;
 mod validate;
 mod wall;

@@ -28,11 +28,12 @@ fn copy_below(from: &Path, to: &Path) {
     }
 }
 
-fn git(folder: &Folder, arguments: &[&str]) {
+pub fn git(folder: &Folder, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
     command.current_dir(&folder.0).args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]);
     let done = run(command.args(arguments));
     assert_eq!(done.code, 0, "git {arguments:?}: {}", done.err);
+    done.out
 }
 
 /// Runs one and compares its result.

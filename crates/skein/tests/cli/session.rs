@@ -50,7 +50,7 @@ pub fn without_name_spaces(command: &Command) -> Command {
     wrapped(outer, command)
 }
 
-fn wrapped(mut outer: Command, command: &Command) -> Command {
+pub fn wrapped(mut outer: Command, command: &Command) -> Command {
     outer.args(command.get_args()).stdin(Stdio::null());
     if let Some(folder) = command.get_current_dir() {
         outer.current_dir(folder);

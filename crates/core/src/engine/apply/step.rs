@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        Assignment, AttemptEnd, AttemptId, Cost, Event, Onward, Outcome, Role, Route, StepAt, StepReused,
+        Assignment, AttemptEnd, AttemptId, Cost, Event, Onward, Outcome, Proof, Role, Route, StepAt,
+        StepReused,
         fold::Fold,
         state::{Completion, Deadline},
         transitions::Phase,
@@ -72,7 +73,13 @@ impl Fold<'_> {
         self.set_step_deadline(attempt.at, deadline);
     }
 
-    pub(in crate::engine) fn attempt_ended(&mut self, attempt: &AttemptId, end: &AttemptEnd, cost: Cost) {
+    pub(in crate::engine) fn attempt_ended(
+        &mut self,
+        attempt: &AttemptId,
+        end: &AttemptEnd,
+        cost: Cost,
+        proofs: &[Proof],
+    ) {
         self.state.commands.runs.remove(attempt);
         self.state.in_flight.remove(attempt);
         self.state.spent.add(cost);
@@ -86,6 +93,9 @@ impl Fold<'_> {
         let more = self.more(attempt.at);
         more.cost.add(cost);
         more.live = None;
+        if attempt.role == Role::Main {
+            more.proofs = proofs.to_vec();
+        }
         match (attempt.role, end) {
             (Role::Main, AttemptEnd::Succeeded { output }) => more.result = output.clone(),
             (Role::Summary, AttemptEnd::Succeeded { output }) => {

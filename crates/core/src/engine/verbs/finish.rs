@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, Error, Event, Mode, Onward, Outcome, Refusal, Report, Role, Stop, code,
+        AttemptEnd, AttemptId, Error, Event, Mode, Onward, Outcome, Proof, Refusal, Report, Role, Stop, code,
         decide::{Decision, End},
         size,
         transitions::Phase,
     },
-    ir::{ErrorClass, Kind, OnInterrupted, Work},
+    ir::{ErrorClass, Kind, OnInterrupted, Work, Worker},
     limits,
 };
 
@@ -27,7 +27,7 @@ impl Decision<'_> {
         if matches!(report.end, AttemptEnd::Checked { .. }) && attempt.role != Role::Check {
             return Err(Refusal::WrongReport);
         }
-        self.ended(attempt, report.end.clone(), report.cost);
+        self.ended(attempt, report.clone());
         Ok(())
     }
 
@@ -47,19 +47,19 @@ impl Decision<'_> {
     }
 
     /// Records the end of an attempt and goes on from there.
-    pub(in crate::engine) fn ended(
-        &mut self,
-        attempt: AttemptId,
-        end: AttemptEnd,
-        cost: crate::engine::Cost,
-    ) {
+    pub(in crate::engine) fn ended(&mut self, attempt: AttemptId, report: Report) {
         let at = attempt.at;
         let phase = self.state.step(at).phase;
-        let end = match attempt.role {
-            Role::Main => self.fitting(at, end),
-            Role::Check | Role::Summary | Role::Undo => bounded(end),
+        let Report { end, cost, proofs } = report;
+        let (end, proofs) = match attempt.role {
+            Role::Main => {
+                let proofs: Vec<Proof> =
+                    proofs.into_iter().take(limits::EVIDENCE).map(Proof::bounded).collect();
+                (self.proven(at, self.fitting(at, end), &proofs), proofs)
+            }
+            Role::Check | Role::Summary | Role::Undo => (bounded(end), Vec::new()),
         };
-        self.emit(Event::AttemptEnded { attempt, end: end.clone(), cost });
+        self.emit(Event::AttemptEnded { attempt, end: end.clone(), cost, proofs });
         match (phase, attempt.role) {
             (_, Role::Undo) => self.undo_ended(attempt, end),
             (Phase::Stopping, _) => self.stopped(attempt, &end),
@@ -92,6 +92,29 @@ impl Decision<'_> {
             Ok(()) => AttemptEnd::Succeeded { output },
             Err(error) => bad(format!("its output is not what was declared: {error}")),
         }
+    }
+
+    /// A success is none without all of the step's evidence.
+    fn proven(&self, at: crate::engine::StepAt, end: AttemptEnd, proofs: &[Proof]) -> AttemptEnd {
+        let work = self.work(at);
+        if !matches!(end, AttemptEnd::Succeeded { .. }) || work.evidence.is_empty() {
+            return end;
+        }
+        let message = match proofs.iter().find(|proof| !proof.holds) {
+            None if proofs.len() == work.evidence.len() => return end,
+            None => "nobody looked at all of its evidence".to_owned(),
+            Some(proof) => {
+                let last = proof.found.lines().rev().find(|line| !line.trim().is_empty());
+                let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
+                format!("it is not proven that {}{last}", proof.what)
+            }
+        };
+        // As if the worker itself had said that it failed.
+        let class = match work.worker {
+            Worker::Agent { .. } => ErrorClass::AgentError,
+            _ => ErrorClass::Transient,
+        };
+        AttemptEnd::Failed { class, code: Some(code::EVIDENCE.into()), message, retry_at: None }
     }
 
     fn work(&self, at: crate::engine::StepAt) -> &Work {

@@ -4,7 +4,7 @@ use skein_core::{ir::Capability, limits, time::Millis};
 
 use super::{ConvergenceDef, InputRef, OutputDef, artifact, count, length, path, warn_twice};
 use crate::{
-    agentcore::defaults::{CAPABILITIES, ON_EXHAUSTED, WORKERS, WorkerKind},
+    agentcore::defaults::{CAPABILITIES, ON_EXHAUSTED, WorkerKind, workers},
     code::Code,
     diagnostic::{Diagnostic, Sink},
     path::{PathError, below},
@@ -70,7 +70,7 @@ impl<'a> Work<'a> {
 
 impl<'a> WorkerDef<'a> {
     fn read(fields: &mut Fields<'a>, sink: &mut Sink) -> WorkerDef<'a> {
-        let kind = fields.required("worker", sink).and_then(|given| given.one_of(WORKERS, sink));
+        let kind = fields.required("worker", sink).and_then(|given| given.one_of(&workers(), sink));
         let instructions = fields.required("instructions", sink);
         let instructions = instructions.filter(|given| given.words(sink).is_some());
         let capabilities = fields.required("capabilities", sink).map(|given| read_capabilities(given, sink));

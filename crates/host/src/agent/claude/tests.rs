@@ -1,9 +1,10 @@
 //! Streams of Claude Code, shortened to what is read of them.
 
 use serde_json::json;
-use skein_core::ir::ErrorClass;
+use skein_core::ir::{Capability, ErrorClass};
 
 use super::*;
+use crate::agent::flags::may;
 
 fn heard(events: &[Value]) -> (Events, Vec<Heard>) {
     let mut reader = Events::default();
@@ -113,4 +114,85 @@ fn a_refused_key_is_not_tried_ten_times() {
     let (_, told) = heard(&[retry(500), retry(401)]);
     assert!(matches!(&told[0], Heard::Note(_)));
     assert!(matches!(&told[1], Heard::Hopeless(failure) if failure.class == ErrorClass::Fatal));
+}
+
+#[test]
+fn it_may_do_what_a_rule_allows() {
+    let told =
+        May { folder: "/w".into(), files: vec![".decision.json".into()], ..may(&[Capability::Read], &[]) };
+    let (tools, rules) = flags(&told);
+    assert_eq!(tools, "Read,Glob,Grep,Edit,Write");
+    assert_eq!(rules, "Read,Glob,Grep,Edit(//s/runs/r/attempts/a/back/**),Edit(//w/.decision.json)");
+    assert!(flags(&may(&[], &[])).1.ends_with("Edit(./**)"));
+    let named = may(&[Capability::Read, Capability::RunTests], &[&["cargo", "test"], &["sh", "-c", "a b"]]);
+    assert!(flags(&named).1.ends_with("Bash(cargo test),Bash(sh -c 'a b')"));
+}
+
+/// Each kind of event that was seen, with what is made of it.
+#[test]
+fn what_goes_wrong_on_the_way_is_told_and_the_rest_passed_over() {
+    let note = |text: &str| vec![Heard::Note(text.to_owned())];
+    let system = |subtype: &str, more: Value| {
+        let mut event = json!({"type": "system", "subtype": subtype, "session_id": "s-1"});
+        more.as_object().unwrap().iter().for_each(|(name, value)| event[name] = value.clone());
+        event
+    };
+    let result = |error: bool| {
+        let part = json!({"type": "tool_result", "content": "No such tool: Bash", "is_error": error});
+        json!({"type": "user", "message": {"role": "user", "content": [part]}})
+    };
+    let cases = [
+        (
+            system("permission_denied", json!({"tool_name": "Read", "message": "not in this mode"})),
+            note("Read was not allowed: not in this mode"),
+        ),
+        (
+            system("model_fallback", json!({"content": "Another model is used"})),
+            note("Another model is used"),
+        ),
+        (system("informational", json!({"content": "Nobody can be asked"})), note("Nobody can be asked")),
+        (
+            system("api_retry", json!({"attempt": 1, "error_status": 529})),
+            note("its service answers with 529, and it tries again"),
+        ),
+        (system("task_started", json!({"task_type": "local_bash"})), Vec::new()),
+        (system("task_notification", json!({"status": "stopped"})), Vec::new()),
+        (system("hook_started", json!({"hook_event": "SessionStart"})), Vec::new()),
+        (system("hook_response", json!({"exit_code": 0})), Vec::new()),
+        (system("ui_invalidate", json!({"event": "ui.render"})), Vec::new()),
+        (result(true), note("No such tool: Bash")),
+        (result(false), Vec::new()),
+        (json!({"type": "user", "message": {"content": "plain words"}}), Vec::new()),
+        (
+            json!({"type": "assistant", "message": {"content": [{"type": "text"}, {"type": "tool_use"}]}}),
+            Vec::new(),
+        ),
+        (json!({"type": "stream_event", "event": {"type": "content_block_delta"}}), Vec::new()),
+    ];
+    for (event, wanted) in cases {
+        assert_eq!(heard(std::slice::from_ref(&event)).1, wanted, "{event}");
+    }
+}
+
+#[test]
+fn answers_that_are_cut_off_or_missing_are_told_apart() {
+    let dropped = json!({"is_error": true, "terminal_reason": "api_error", "api_error": "connection_failed"});
+    assert_eq!(failed("server_error", dropped).class, ErrorClass::Transient);
+    let long = json!({"is_error": true, "api_error": "max_output_tokens"});
+    assert_eq!(failed("max_output_tokens", long).class, ErrorClass::NonRetryable);
+    for (status, class) in [(529, ErrorClass::Transient), (403, ErrorClass::Fatal)] {
+        assert_eq!(
+            failed("", json!({"is_error": true, "api_error_status": status})).class,
+            class,
+            "{status}"
+        );
+    }
+    let limit =
+        failed("rate_limit", json!({"is_error": true, "result": "Limit reached. Try again in 2 hours."}));
+    assert!(limit.until.is_some());
+    // It was asked for a value, never gave one, and calls that a success.
+    let (reader, _) = heard(&[result(json!({"structured_output": null}))]);
+    assert_eq!(reader.end(0, "").unwrap().value, None);
+    let taken = Events::default().end(1, "Error: Session ID x is already in use.\n").unwrap_err();
+    assert_eq!((taken.class, taken.lost), (ErrorClass::Fatal, false));
 }

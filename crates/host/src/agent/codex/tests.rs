@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use serde_json::json;
-use skein_core::ir::ErrorClass;
+use skein_core::ir::{Capability, ErrorClass};
 
 use super::*;
+use crate::agent::flags::may;
 
 fn heard(events: &[Value]) -> (Events, Vec<Heard>) {
     let mut reader = Events::default();
@@ -30,8 +31,8 @@ fn a_turn_is_told_with_what_it_says_does_and_spends() {
         json!({"type": "item.completed", "item": {"type": "agent_message", "text": "I begin."}}),
         json!({"type": "item.started", "item": {"type": "file_change", "changes": [{"path": "a.txt"}]}}),
         json!({"type": "item.completed", "item": {"type": "file_change", "changes": [{"path": "a.txt"}]}}),
-        json!({"type": "item.started", "item": {"type": "command_execution", "command": "cargo test"}}),
-        json!({"type": "item.completed", "item": {"type": "command_execution", "exit_code": 0}}),
+        json!({"type": "item.started", "item": {"id": "c-1", "type": "command_execution", "command": "cargo test"}}),
+        json!({"type": "item.completed", "item": {"id": "c-1", "type": "command_execution", "exit_code": 0}}),
         json!({"type": "item.completed", "item": {"type": "agent_message", "text": "{\"a\": 1}"}}),
         json!({"type": "turn.completed", "usage": {"input_tokens": 3000, "cached_input_tokens": 1200,
             "output_tokens": 150, "reasoning_output_tokens": 30}}),
@@ -45,6 +46,8 @@ fn a_turn_is_told_with_what_it_says_does_and_spends() {
         Heard::Turn,
         tool("run", "cargo test"),
         Heard::Turn,
+        Heard::Begun("c-1".into()),
+        Heard::Over("c-1".into()),
         Heard::Said("{\"a\": 1}".into()),
         Heard::Used(Used::Session(Spent { input: 1_800, cached: 1_200, output: 150, micro_usd: None })),
     ];
@@ -77,6 +80,24 @@ fn errors_are_told_apart_by_their_words() {
     let limited = failed("You've hit your usage limit. Try again in 2 hours.");
     assert_eq!((limited.class, limited.until.is_some()), (ErrorClass::RateLimit, true));
     assert_eq!(failed("Connection failed; retry in 2s").until, None, "only a limit says when it ends");
+}
+
+/// It would wait for as long as its service says.
+#[test]
+fn what_it_would_try_for_ever_is_stopped() {
+    let again =
+        |n: u32, why: &str| json!({"type": "error", "message": format!("Reconnecting... {n}/5 ({why})")});
+    let cut = "stream disconnected before completion: stream closed before response.completed";
+    let item = json!({"type": "item.completed", "item": {"type": "agent_message", "text": "Well."}});
+    let (_, told) = heard(&[again(1, cut), again(2, cut), item, again(1, cut), again(2, cut)]);
+    assert!(!told.iter().any(|heard| matches!(heard, Heard::Hopeless(_))), "{told:?}");
+    let (_, told) = heard(&[again(1, cut), again(2, cut), again(3, cut)]);
+    let Some(Heard::Hopeless(failure)) = told.last() else { panic!("{told:?}") };
+    assert_eq!((failure.class, failure.message.as_str()), (ErrorClass::Transient, cut));
+    let (_, told) = heard(&[again(1, "exceeded retry limit, last status: 429 Too Many Requests")]);
+    assert!(matches!(&told[..], [Heard::Hopeless(failure)] if failure.class == ErrorClass::RateLimit));
+    let (_, told) = heard(&[again(1, "unexpected status 401 Unauthorized: Incorrect API key provided")]);
+    assert!(matches!(&told[..], [Heard::Hopeless(failure)] if failure.class == ErrorClass::Fatal));
 }
 
 #[test]
@@ -128,5 +149,45 @@ fn a_schema_is_made_strict_or_not_used() {
     let either = json!({"type": "object", "properties": {"a": {"oneOf": []}}, "required": ["a"]});
     for schema in [optional, open, either, json!({"type": "string"}), json!(true)] {
         assert_eq!(strict(&schema), None, "{schema}");
+    }
+}
+
+#[test]
+fn it_writes_nothing_or_below_its_folder() {
+    assert_eq!(flags(&may(&[Capability::Read], &[])), ["-s", "read-only"]);
+    let edits = flags(&may(&[], &[]));
+    assert_eq!(edits[..4], ["-s", "workspace-write", "--add-dir", "/s/runs/r/attempts/a/back"]);
+    assert!(edits.contains(&"sandbox_workspace_write.network_access=false".to_owned()));
+}
+
+/// Each kind of event that was seen beside those above, with what is made of it.
+#[test]
+fn warnings_and_what_is_unknown_end_nothing() {
+    let note = |text: &str| vec![Heard::Note(text.to_owned())];
+    let item = |kind: &str, over: bool| {
+        let event = if over { "item.completed" } else { "item.started" };
+        json!({"type": event, "item": {"id": "item_1", "type": kind, "query": "tides", "exit_code": 1}})
+    };
+    let tool = Heard::Tool { name: "web_search".into(), on: "tides".into() };
+    let cases = [
+        (json!({"type": "turn.started"}), Vec::new()),
+        (json!({"type": "error", "message": "exceeded retry limit"}), note("exceeded retry limit")),
+        (item("reasoning", true), Vec::new()),
+        (item("todo_list", false), Vec::new()),
+        (item("web_search", false), vec![tool, Heard::Turn]),
+        (item("command_execution", true), vec![Heard::Over("item_1".into())]),
+        (json!({"type": "item.completed"}), Vec::new()),
+        (json!({"type": "unheard.of"}), Vec::new()),
+    ];
+    for (event, wanted) in cases {
+        assert_eq!(heard(std::slice::from_ref(&event)).1, wanted, "{event}");
+    }
+    for (message, class) in [
+        ("Connection failed: error sending request", ErrorClass::Transient),
+        ("Missing environment variable: `A_KEY`.", ErrorClass::Fatal),
+        ("unexpected status 403 Forbidden: no access", ErrorClass::Fatal),
+        ("rate limit exceeded: Rate limit reached. Please try again in 1s.", ErrorClass::RateLimit),
+    ] {
+        assert_eq!(failed(message).class, class, "{message}");
     }
 }

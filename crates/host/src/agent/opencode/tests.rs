@@ -1,9 +1,10 @@
 //! Streams of OpenCode, shortened to what is read of them.
 
 use serde_json::json;
-use skein_core::ir::ErrorClass;
+use skein_core::ir::{Capability, ErrorClass};
 
 use super::*;
+use crate::agent::flags::may;
 
 fn heard(events: &[Value]) -> (Events, Vec<Heard>) {
     let mut reader = Events::default();
@@ -127,4 +128,68 @@ fn what_it_would_obey_is_found_as_far_as_the_repository_goes() {
     assert_eq!(OpenCode.obstacle(&deep), None);
     std::fs::create_dir(repository.join(".opencode")).unwrap();
     assert_eq!(OpenCode.obstacle(&deep), Some(repository.join(".opencode")));
+}
+
+#[test]
+fn it_may_do_what_is_not_denied() {
+    let told = May { files: vec![".decision.json".into()], ..may(&[Capability::Read], &[]) };
+    assert_eq!(permission(&told)["bash"], "deny");
+    assert_eq!(
+        permission(&told)["edit"],
+        json!({"*": "deny", "*runs/r/attempts/a/back/*": "allow", ".decision.json": "allow", "*/.decision.json": "allow"})
+    );
+    let edits = permission(&may(&[], &[]));
+    assert_eq!((&edits["edit"], &edits["external_directory"]["*"]), (&json!({"*": "allow"}), &json!("deny")));
+    let named = may(&[Capability::Read, Capability::RunTests], &[&["cargo", "test"], &["sh", "-c", "a b"]]);
+    assert_eq!(
+        permission(&named)["bash"],
+        json!({"*": "deny", "cargo test": "allow", "sh -c 'a b'": "allow"})
+    );
+}
+
+/// Each kind of event that was seen beside those above, with what is made of it.
+#[test]
+fn tools_are_told_with_what_they_are_used_on() {
+    let used = |tool: &str, status: &str, input: Value| {
+        let state = json!({"status": status, "input": input, "error": "The user has denied this"});
+        json!({"type": "tool_use", "part": {"tool": tool, "state": state}})
+    };
+    let tool = |name: &str, on: &str| Heard::Tool { name: name.into(), on: on.into() };
+    let denied = Heard::Note("The user has denied this".into());
+    let cases = [
+        (used("bash", "completed", json!({"command": "ls"})), vec![tool("bash", "ls")]),
+        (
+            used("write", "completed", json!({"filePath": "/w/a", "content": "x"})),
+            vec![tool("write", "/w/a")],
+        ),
+        (used("write", "error", json!({"filePath": "/w/a"})), vec![tool("write", "/w/a"), denied.clone()]),
+        (used("read", "error", json!({"filePath": "/b"})), vec![tool("read", "/b"), denied]),
+        (used("list", "completed", json!({})), vec![tool("list", "")]),
+        (json!({"_note": "without a type"}), Vec::new()),
+        (json!({"type": "unheard.of", "part": {}}), Vec::new()),
+    ];
+    for (event, wanted) in cases {
+        assert_eq!(heard(std::slice::from_ref(&event)).1, wanted, "{event}");
+    }
+    assert_eq!(
+        failed("APIError", json!({"statusCode": 503, "isRetryable": true})).class,
+        ErrorClass::Transient
+    );
+    assert_eq!(failed("APIError", json!({"statusCode": 403})).class, ErrorClass::Fatal);
+    assert_eq!(failed("ProviderAuthError", json!({"message": "no key"})).class, ErrorClass::Fatal);
+    assert_eq!(
+        failed("UnknownError", json!({"message": "Unexpected server error."})).class,
+        ErrorClass::Transient
+    );
+    let missing = Events::default().end(1, "\u{1b}[91mError: \u{1b}[0mSession not found\n").unwrap_err();
+    assert!(missing.lost);
+}
+
+/// One that its model cannot ask for more time from.
+#[test]
+fn its_shell_ends_what_takes_too_long() {
+    let (path, script) = shell(Path::new("/files"), Millis(90_500));
+    let script = String::from_utf8(script).unwrap();
+    assert_eq!(path, Path::new("/files/shell/bash"));
+    assert!(script.starts_with("#!/bin/sh\n") && script.contains("timeout -k 2 90.500 "), "{script}");
 }

@@ -96,7 +96,7 @@ impl Ledger {
                 told.tries = if std::mem::take(&mut told.over) { 1 } else { told.tries + 1 };
                 told.main = Some(Main { id: *attempt, started: record.at, ended: None });
             }
-            Event::AttemptEnded { attempt, end, cost } if attempt.role == Role::Main => {
+            Event::AttemptEnded { attempt, end, cost, .. } if attempt.role == Role::Main => {
                 let told = self.steps.entry(attempt.at).or_default();
                 if let Some(main) = told.main.as_mut().filter(|main| main.id == *attempt) {
                     main.ended = Some((record.at, ending(end), *cost));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use skein_core::{
-    engine::StepAt,
+    engine::{Proof, StepAt},
     ir::{ErrorClass, Kind, Step, StepStatus, Work, Worker},
     time::Time,
     view::StepView,
@@ -33,6 +33,9 @@ pub(super) struct Meta<'a> {
     pub worker_result: Option<WorkerResult>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subworkflow: Option<Called>,
+    /// What was looked at of its evidence. The format has no word for it.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub evidence: &'a [Proof],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorMeta>,
     /// Why it did not run, or did not end well.
@@ -133,6 +136,7 @@ pub(super) fn of<'a>(step: &'a Step, view: &'a StepView, times: Times) -> Meta<'
         artifacts: Vec::new(),
         worker_result: None,
         subworkflow: None,
+        evidence: &view.evidence,
         error: view.error.as_ref().map(ErrorMeta::of),
         reason: view.why.as_ref().map(|why| why.text.as_str()),
     }

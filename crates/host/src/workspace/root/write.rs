@@ -9,7 +9,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, unlinkat},
+    fs::{
+        AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, symlinkat,
+        unlinkat,
+    },
     io::Errno,
 };
 
@@ -106,6 +109,22 @@ impl Root {
         let file = openat(&folder, leaf, NEW, Mode::from_raw_mode(0o644));
         let written = file.map_err(io::Error::from).and_then(|file| File::from(file).write_all(bytes));
         written.map_err(|error| self.error(name, error))
+    }
+
+    /// A symbolic link, new or in place of the file or link that was there. It may lead anywhere.
+    pub fn replace_link(&self, name: impl AsRef<Path>, target: &Path) -> Result<()> {
+        let name = name.as_ref();
+        let parsed = self.parse(name)?;
+        let Some((parent, leaf)) = parsed.split() else {
+            return Err(self.error(name, Why::NotAFile(Thing::Folder)));
+        };
+        let folder = self.folder_at(&parent)?;
+        let temporary = pending_name();
+        symlinkat(target, &folder, &temporary).map_err(|errno| self.error(name, errno))?;
+        renameat(&folder, &temporary, &folder, leaf).map_err(|errno| {
+            let _ = unlinkat(&folder, &temporary, AtFlags::empty());
+            self.error(name, errno)
+        })
     }
 
     fn fill(&self, name: &Path, bytes: &[u8]) -> Result<Pending> {

@@ -67,7 +67,7 @@ impl Hands for FailsOne {
             message: "it was to fail".into(),
             retry_at: None,
         };
-        finish.tell(Report { end, cost: Cost::default() });
+        finish.tell(Report::new(end, Cost::default()));
     }
 
     fn stop(&mut self, run: &RunId, attempt: AttemptId) {

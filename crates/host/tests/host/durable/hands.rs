@@ -85,7 +85,7 @@ pub fn all_good(_: &RunId, _: &str, _: AttemptId) -> Does {
 }
 
 fn tell(finish: Finish, end: AttemptEnd) {
-    finish.tell(Report { end, cost: Cost::default() });
+    finish.tell(Report::new(end, Cost::default()));
 }
 
 impl Shared {

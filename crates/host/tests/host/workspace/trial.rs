@@ -201,7 +201,7 @@ impl Trial {
     fn end(self, step: &str, end: AttemptEnd) -> Trial {
         let attempt = self.attempt(step);
         let cost = Cost { tokens: 5_000, micro_usd: None };
-        self.say(Input::Finished { attempt, report: Report { end, cost } })
+        self.say(Input::Finished { attempt, report: Report::new(end, cost) })
     }
 
     /// A worker succeeds: what it gave is kept before that is said.

@@ -69,7 +69,7 @@ pub fn failure() -> Trial {
     trial.ok("look").fails("test", ErrorClass::External, "exit status 1");
     while let Some(attempt) = trial.driver.state().in_flight().first().copied() {
         let end = AttemptEnd::Stopped;
-        let report = Report { end, cost: Default::default() };
+        let report = Report::new(end, Default::default());
         trial.say(Input::Finished { attempt, report });
     }
     trial.publish();
@@ -133,7 +133,7 @@ fn undo_failed() -> Trial {
     trial.ok("book").ok("charge").fail("mail").fails("charge", ErrorClass::NonRetryable, "no such charge");
     while let Some(attempt) = trial.driver.state().in_flight().first().copied() {
         let end = AttemptEnd::Succeeded { output: Default::default() };
-        let report = Report { end, cost: Default::default() };
+        let report = Report::new(end, Default::default());
         trial.say(Input::Finished { attempt, report });
     }
     trial.publish();
@@ -289,7 +289,7 @@ fn composite_retry() -> Trial {
         match trial.driver.state().in_flight().first().copied() {
             Some(attempt) => {
                 let end = AttemptEnd::Succeeded { output: Default::default() };
-                trial.say(Input::Finished { attempt, report: Report { end, cost: Default::default() } });
+                trial.say(Input::Finished { attempt, report: Report::new(end, Default::default()) });
             }
             None => {
                 trial.wake();

@@ -17,7 +17,7 @@ fn wide(steps: usize) -> Trial {
     let mut trial = Trial::new(scope);
     while let Some(attempt) = trial.driver.state().in_flight().first().copied() {
         let end = AttemptEnd::Succeeded { output: Default::default() };
-        trial.say(Input::Finished { attempt, report: Report { end, cost: Default::default() } });
+        trial.say(Input::Finished { attempt, report: Report::new(end, Default::default()) });
     }
     trial
 }

@@ -218,7 +218,7 @@ impl Trial {
     pub fn end(&mut self, path: &str, end: AttemptEnd) -> &mut Trial {
         let attempt = self.attempt(path);
         let cost = std::mem::take(&mut self.cost);
-        self.say(Input::Finished { attempt, report: Report { end, cost } })
+        self.say(Input::Finished { attempt, report: Report::new(end, cost) })
     }
 
     pub fn ok(&mut self, path: &str) -> &mut Trial {
@@ -279,6 +279,7 @@ pub fn options(paint: bool) -> Options {
         paint: Paint(paint),
         workspace: Some("/w".into()),
         kept: Some("/w/.skein/runs/r1".into()),
+        trees: Box::new(Vec::new),
         slow: Options::SLOW,
         tail: Box::new(|attempt| Some(format!("trying\n  at line 7\nno luck with {attempt}\n"))),
         had: false,

@@ -4,11 +4,14 @@
 use std::process::Command;
 
 use super::{
-    for_each_agent,
+    alone::{alone, for_each_agent},
     kind::{CLAUDE, Kind, OPENCODE},
     model::{Model, say},
 };
-use crate::{kept::Project, session::run};
+use crate::{
+    kept::Project,
+    session::{run, wrapped},
+};
 
 const FLOW: &str = "name: apart\nversion: \"1\"\ntimeout: 10m\nsteps:\n  look:\n    worker: AGENT\n    \
     instructions: Look around.\n    capabilities: [READ, EDIT, RUN_COMMANDS]\n";
@@ -61,6 +64,21 @@ pub fn as_person(project: &Project, line: &str) -> Command {
     command
 }
 
+/// Notes whom it asks, and what it looks up.
+fn watched(command: &Command, project: &Project) -> Command {
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-s", "100", "-e", "signal=none", "-e", "trace=connect,sendto,sendmmsg", "-o"]);
+    strace.arg(project.path("asked")).arg(command.get_program());
+    wrapped(strace, command)
+}
+
+/// What it asked of anyone but the model.
+fn others(project: &Project, port: u16) -> Vec<String> {
+    let asked = project.read("asked");
+    let net = asked.lines().filter(|line| line.contains("AF_INET"));
+    net.filter(|line| !line.contains(&format!("htons({port})"))).map(str::to_owned).collect()
+}
+
 fn no_configuration_is_obeyed_but_the_login_is_used(kind: Kind) {
     let model = Model::new([say("Nothing special here.")]);
     let project = kind.project(&model, FLOW);
@@ -68,7 +86,8 @@ fn no_configuration_is_obeyed_but_the_login_is_used(kind: Kind) {
     set_traps(&project, "");
     set_traps(&project, "person/");
     let (theirs, ours) = login(kind);
-    project.folder.write(&format!("person/{theirs}"), "{}");
+    // With a login of its service Codex asks that service, which is all right, and nobody's business here.
+    project.folder.write(&format!("person/{theirs}"), "{\"OPENAI_API_KEY\": \"sk-of-a-person\"}");
     if kind.word == OPENCODE.word {
         // It would obey what is there, so it is not even started.
         let error = project.json("run flow.yaml", 4)["steps"][0]["error"]["message"].to_string();
@@ -76,9 +95,11 @@ fn no_configuration_is_obeyed_but_the_login_is_used(kind: Kind) {
         std::fs::remove_dir_all(project.path(".opencode")).unwrap();
         std::fs::remove_file(project.path("opencode.json")).unwrap();
     }
-    let done = run(&mut as_person(&project, "run flow.yaml --format json"));
+    let done = run(&mut watched(&as_person(&project, "run flow.yaml --format json"), &project));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
     assert!(!project.path("trap").exists(), "a trap was sprung");
+    let others = others(&project, model.port);
+    assert!(others.is_empty(), "it asks others than its model:\n{}", others.join("\n"));
     let asked = model.asked().body;
     assert!(asked.contains("Look around.") && !asked.contains(MARKER), "{asked}");
     let result: serde_json::Value = serde_json::from_str(&done.out).unwrap();
@@ -87,24 +108,25 @@ fn no_configuration_is_obeyed_but_the_login_is_used(kind: Kind) {
     assert_eq!(std::fs::read_link(&link).expect("it is a link"), project.path(&format!("person/{theirs}")));
 }
 
-/// A key of the host's environment is for its agent alone, and nobody reads it in a log.
-#[test]
-fn a_key_is_lent_to_its_agent_alone() {
-    let model = Model::new([say("My key is sk-ant-of-the-host-1234, isn't it?")]);
-    let project = Project::new();
-    let flow = format!(
-        "{}  other:\n    worker: CUSTOM\n    instructions: env > env.txt\n    capabilities: [READ, EDIT]\n",
-        FLOW.replace("AGENT", CLAUDE.word)
-    );
-    let config =
-        CLAUDE.config(&project.folder, model.port).replace(", ANTHROPIC_API_KEY = \"sk-ant-test-key\"", "");
-    project.folder.write("skein.toml", config).write("flow.yaml", flow);
-    let mut command = project.command("run flow.yaml --format json");
-    command.env("ANTHROPIC_API_KEY", "sk-ant-of-the-host-1234");
-    let done = run(&mut command);
-    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    assert!(!project.read("env.txt").contains("ANTHROPIC"), "{}", project.read("env.txt"));
-    let result: serde_json::Value = serde_json::from_str(&done.out).unwrap();
-    let log = project.ends(&format!("logs {} look", result["run_id"].as_str().unwrap()), 0);
-    assert!(log.contains("My key is ***"), "{log}");
+alone! {
+    /// A key of the host's environment is for its agent alone, and nobody reads it in a log.
+    fn a_key_is_lent_to_its_agent_alone() {
+        let model = Model::new([say("My key is sk-ant-of-the-host-1234, isn't it?")]);
+        let project = Project::new();
+        let flow = format!(
+            "{}  other:\n    worker: CUSTOM\n    instructions: env > env.txt\n    capabilities: [READ, EDIT]\n",
+            FLOW.replace("AGENT", CLAUDE.word)
+        );
+        let config =
+            CLAUDE.config(&project.folder, model.port).replace(", ANTHROPIC_API_KEY = \"sk-ant-test-key\"", "");
+        project.folder.write("skein.toml", config).write("flow.yaml", flow);
+        let mut command = project.command("run flow.yaml --format json");
+        command.env("ANTHROPIC_API_KEY", "sk-ant-of-the-host-1234");
+        let done = run(&mut command);
+        assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+        assert!(!project.read("env.txt").contains("ANTHROPIC"), "{}", project.read("env.txt"));
+        let result: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+        let log = project.ends(&format!("logs {} look", result["run_id"].as_str().unwrap()), 0);
+        assert!(log.contains("My key is ***"), "{log}");
+    }
 }

@@ -3,16 +3,20 @@
 use serde_json::{Value, json};
 
 use super::{
-    for_each_agent,
-    kind::{CLAUDE, Kind, OPENCODE},
-    model::{Call, Model, Turn, call, say},
+    alone::for_each_agent,
+    kind::Kind,
+    model::{Model, Turn, say},
 };
-use crate::kept::lives;
 
 const RETRIED: &str = "name: retried\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\n    worker: AGENT\n    \
     instructions: Do it.\n    capabilities: [READ]\n    on_failure: retry\n    max_retries: 1\n";
 
-for_each_agent!(a_server_error_is_retried, a_wrong_key_is_not, too_long_a_conversation_is_not);
+for_each_agent!(
+    a_server_error_is_retried,
+    an_answer_that_is_cut_off_is_asked_for_again,
+    a_wrong_key_is_not,
+    too_long_a_conversation_is_not
+);
 
 fn fail(status: u16, kind: &str, code: &str, message: &str) -> Turn {
     let error = json!({"type": "error", "error": {"type": kind, "code": code, "message": message}});
@@ -27,9 +31,18 @@ fn error(kind: Kind, turn: Turn) -> Value {
     result["steps"][0]["error"].clone()
 }
 
-/// As often as the agent tries itself, then once more by us, and then it is well.
 fn a_server_error_is_retried(kind: Kind) {
-    let model = Model::new([fail(500, "api_error", "server_error", "The server had an error.")]);
+    passes(kind, fail(500, "api_error", "server_error", "The server had an error."));
+}
+
+/// The connection is closed in the middle of it.
+fn an_answer_that_is_cut_off_is_asked_for_again(kind: Kind) {
+    passes(kind, Turn::Cut);
+}
+
+/// As often as the agent tries itself, then once more by us, and then it is well.
+fn passes(kind: Kind, turn: Turn) {
+    let model = Model::new([turn]);
     let project = kind.project(&model, RETRIED);
     let going = project.begin("run flow.yaml --format jsonl");
     let run = going.run();
@@ -41,30 +54,12 @@ fn a_server_error_is_retried(kind: Kind) {
     assert_eq!(result["steps"][0]["attempts"], 2);
     let ends = project.events(&run);
     let first = ends.iter().find_map(|event| event["event"].get("attempt_ended").cloned()).unwrap();
-    assert_eq!(first["end"]["failed"]["class"], "transient", "{first}");
-}
-
-/// What a command of the agent started is ended with it, however far it went from it.
-fn nothing_is_left_of_what_is_cancelled(kind: Kind) {
-    let command = "setsid sh -c 'echo $$ > begun; exec tail -f /dev/null'".to_owned();
-    let model = Model::new([call("", [Call::Run(command)]), say("Done.")]);
-    let project = kind.project(&model, &RETRIED.replace("[READ]", "[READ, EDIT, RUN_COMMANDS]"));
-    let going = project.begin("run flow.yaml --format jsonl");
-    let run = going.run();
-    let pid = project.begun();
-    project.ends(&format!("cancel {run}"), 0);
-    assert_eq!(going.end().0, Some(4));
-    assert!(!lives(&pid), "{pid} is left");
-}
-
-#[test]
-fn nothing_is_left_of_claude() {
-    nothing_is_left_of_what_is_cancelled(CLAUDE);
-}
-
-#[test]
-fn nothing_is_left_of_opencode() {
-    nothing_is_left_of_what_is_cancelled(OPENCODE);
+    let failed = &first["end"]["failed"];
+    assert_eq!(
+        (&failed["class"], &failed["code"]),
+        (&json!("transient"), &json!("agent_service")),
+        "{first}"
+    );
 }
 
 fn a_wrong_key_is_not(kind: Kind) {

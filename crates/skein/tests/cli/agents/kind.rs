@@ -57,7 +57,7 @@ impl Kind {
             Service::Responses => {
                 let provider = format!(
                     "model_providers.test={{name=\"test\",base_url=\"{base}/v1\",env_key=\"TEST_KEY\",\
-                     wire_api=\"responses\",request_max_retries=0,stream_max_retries=0}}"
+                     wire_api=\"responses\",request_max_retries=0}}"
                 );
                 format!(
                     "{begin}env = {{ {home}, TEST_KEY = \"test-key-of-codex\" }}\narguments = [\"-c\", 'model=\"m\"', \"-c\", \

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{
-    for_each_agent,
+    alone::{alone, for_each_agent},
     kind::{CLAUDE, CODEX, Kind},
     model::{Call, Model, Turn, call, say},
 };
+use crate::kept::{Project, at_a_terminal};
 
 fn flow(more: &str) -> String {
     format!(
@@ -16,6 +17,7 @@ fn flow(more: &str) -> String {
 }
 
 for_each_agent!(
+    two_runs_wait_for_an_account_in_their_order,
     a_limit_pauses,
     a_limit_without_waiting_fails,
     a_budget_stops_it,
@@ -23,10 +25,41 @@ for_each_agent!(
     steps_are_counted
 );
 
+/// The account has reached its limit, and says how long to wait as services do.
 fn limited() -> Turn {
     let error = json!({"type": "error", "error": {"type": "rate_limit_error", "code": "rate_limit_exceeded",
         "message": "Rate limit reached. Please try again in 2h."}});
     Turn::Fail(429, vec![("retry-after", "7200".into())], error)
+}
+
+fn held(project: &Project, run: &str) -> Value {
+    let events = project.events(run);
+    events.iter().find_map(|event| event["event"].get("step_held").cloned()).expect("it is held")
+}
+
+/// They go on by themselves when it has something again, and nobody asks it before that.
+fn two_runs_wait_for_an_account_in_their_order(kind: Kind) {
+    let model = Model::new([Turn::Limit(6)]);
+    let project = kind.project(&model, &flow("    x-skein: {quota: wait}\n"));
+    let first = project.begin("run flow.yaml --format jsonl");
+    let one = first.run();
+    first.until("step_held");
+    model.then([say("I begin again.")]);
+    model.all_asked();
+    project
+        .folder
+        .write("other.yaml", project.read("flow.yaml").replace("steps:", "context_dir: other\nsteps:"));
+    let second = project.begin("run other.yaml --format jsonl");
+    let two = second.run();
+    second.until("step_held");
+    assert!(model.all_asked().is_empty(), "nobody asks an account that is known to be empty");
+    for going in [first, second] {
+        let (code, rest, errors) = going.end();
+        assert_eq!(code, Some(0), "{rest}{errors}");
+    }
+    let until = |run: &str| held(&project, run)["until"].as_i64().expect("it is known");
+    assert!(until(&one) < until(&two), "who came first is the first");
+    assert_eq!(model.all_asked().len(), 2, "each asks once more");
 }
 
 /// Held until the account has something again, and the next run is not even begun.
@@ -36,18 +69,8 @@ fn a_limit_pauses(kind: Kind) {
     let result = project.json("run flow.yaml --no-wait", 6);
     let run = result["run_id"].as_str().unwrap();
     assert_eq!(result["status"], "waiting");
-    let held = |run: &str| -> Value {
-        let events = project.events(run);
-        events.iter().find_map(|event| event["event"].get("step_held").cloned()).expect("it is held")
-    };
-    assert_eq!(held(run)["reason"], "quota");
-    assert!(held(run)["until"].as_i64().is_some(), "{}", held(run));
-    assert!(!model.all_asked().is_empty());
-    // The same account, another run.
-    let other = project.json("run flow.yaml --no-wait", 6);
-    let other = other["run_id"].as_str().unwrap();
-    assert_eq!(held(other)["until"], held(run)["until"]);
-    assert!(model.all_asked().is_empty(), "nobody asks an account that is known to be empty");
+    assert_eq!(held(&project, run)["reason"], "quota");
+    assert!(held(&project, run)["until"].as_i64().is_some(), "{}", held(&project, run));
     // A person may let it go on, and the session does.
     model.then([say("Here I am again.")]);
     let account = std::fs::read_dir(project.path(".skein/accounts")).unwrap().next().unwrap().unwrap();
@@ -58,48 +81,59 @@ fn a_limit_pauses(kind: Kind) {
     assert_eq!(result["cost"]["tokens"], model.answers() * kind.service.tokens(), "nothing is counted twice");
 }
 
-/// A subscription says until when it is used up.
-#[test]
-fn a_subscription_is_waited_for_until_it_says() {
-    let headers = [
-        ("anthropic-ratelimit-unified-status", "rejected".to_owned()),
-        ("anthropic-ratelimit-unified-reset", "1994771000".to_owned()),
-        ("anthropic-ratelimit-unified-representative-claim", "five_hour".to_owned()),
-    ];
-    let error = json!({"type": "error", "error": {"type": "rate_limit_error", "message": "No."}});
-    let model = Model::new([Turn::Fail(429, headers.to_vec(), error)]);
-    let project = CLAUDE.project(&model, &flow("    x-skein: {quota: wait}\n"));
-    let config = project.read("skein.toml").replace("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN");
-    project.folder.write("skein.toml", config);
-    let result = project.json("run flow.yaml --no-wait", 6);
-    let events = project.events(result["run_id"].as_str().unwrap());
-    let held = events.iter().find_map(|event| event["event"].get("step_held")).expect("it is held");
-    assert_eq!(held["until"], 1_994_771_000_000_i64);
+alone! {
+    /// How long it is still to wait is counted down, and nobody has to wait that long.
+    fn what_waits_for_an_account_is_seen_and_can_be_cancelled() {
+        let model = Model::new([Turn::Limit(7_200)]);
+        let project = CODEX.project(&model, &flow("    x-skein: {quota: wait}\n"));
+        let (going, input) = at_a_terminal(&project.folder, "run flow.yaml");
+        going.until("(1h59m");
+        let run = project.json("runs", 0)["runs"][0]["run_id"].as_str().unwrap().to_owned();
+        assert_eq!(project.status(&run), "waiting");
+        project.ends(&format!("cancel {run}"), 0);
+        let (code, rest, _) = going.end();
+        assert_eq!(code, Some(4), "{rest}");
+        drop(input);
+    }
 }
 
-/// Claude Code knows what it costs, and is told what it may.
-#[test]
-fn money_stops_it_too() {
-    let model = spending();
-    let project = CLAUDE.project(&model, &flow("    x-skein: {budget: {usd: 0.02, mode: stop}}\n"));
-    let result = project.json("run flow.yaml", 4);
-    assert_eq!(result["steps"][0]["error"]["code"], "budget", "{result}");
-    assert!(result["cost"]["usd"].as_f64().unwrap() >= 0.02 && model.answers() < 20, "{result}");
+alone! {
+    /// A subscription says until when it is used up.
+    fn a_subscription_is_waited_for_until_it_says() {
+        let headers = [
+            ("anthropic-ratelimit-unified-status", "rejected".to_owned()),
+            ("anthropic-ratelimit-unified-reset", "1994771000".to_owned()),
+            ("anthropic-ratelimit-unified-representative-claim", "five_hour".to_owned()),
+        ];
+        let error = json!({"type": "error", "error": {"type": "rate_limit_error", "message": "No."}});
+        let model = Model::new([Turn::Fail(429, headers.to_vec(), error)]);
+        let project = CLAUDE.project(&model, &flow("    x-skein: {quota: wait}\n"));
+        let config = project.read("skein.toml").replace("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN");
+        project.folder.write("skein.toml", config);
+        let result = project.json("run flow.yaml --no-wait", 6);
+        let events = project.events(result["run_id"].as_str().unwrap());
+        let held = events.iter().find_map(|event| event["event"].get("step_held")).expect("it is held");
+        assert_eq!(held["until"], 1_994_771_000_000_i64);
+    }
 }
 
-/// A model that never answers ends an attempt, and nobody waits for an hour.
-#[test]
-fn silence_ends_it() {
-    let model = Model::new([Turn::Hold]);
-    let project = CODEX.project(&model, &flow("    x-skein: {idle_timeout: 2s}\n"));
-    let result = project.json("run flow.yaml", 4);
-    assert_eq!(result["steps"][0]["error"]["class"], "timeout", "{result}");
+alone! {
+    /// Claude Code knows what it costs, and is told what it may.
+    fn money_stops_it_too() {
+        let model = spending();
+        let project = CLAUDE.project(&model, &flow("    x-skein: {budget: {usd: 0.02, mode: stop}}\n"));
+        let result = project.json("run flow.yaml", 4);
+        assert_eq!(result["steps"][0]["error"]["code"], "budget", "{result}");
+        assert!(result["cost"]["usd"].as_f64().unwrap() >= 0.02 && model.answers() < 20, "{result}");
+    }
 }
 
+/// It may be tried again, but nobody waits for hours because a service says so.
 fn a_limit_without_waiting_fails(kind: Kind) {
     let model = Model::new([limited()]);
-    let project = kind.project(&model, &flow(""));
+    let project = kind.project(&model, &flow("    on_failure: retry\n    max_retries: 1\n"));
     let result = project.json("run flow.yaml", 4);
+    assert_eq!(result["steps"][0]["attempts"], 2, "{result}");
     let error = &result["steps"][0]["error"];
     assert_eq!((&error["class"], &error["code"]), (&json!("rate_limit"), &json!("agent_limit")), "{error}");
 }

@@ -1,29 +1,18 @@
 //! Real coding agents, driven by the built program, with a model that does what a test tells it.
 
+mod alone;
 mod kind;
 mod model;
 mod speak;
 
 mod apart;
+mod attacks;
 mod checks;
 mod ends;
+mod flows;
+mod hangs;
 mod limits;
 mod resumed;
+mod trees;
 mod walls;
 mod works;
-
-/// The same test for each agent.
-macro_rules! for_each_agent {
-    ($($name:ident),* $(,)?) => {
-        mod claude {
-            $(#[test] fn $name() { super::$name(crate::agents::kind::CLAUDE); })*
-        }
-        mod codex {
-            $(#[test] fn $name() { super::$name(crate::agents::kind::CODEX); })*
-        }
-        mod opencode {
-            $(#[test] fn $name() { super::$name(crate::agents::kind::OPENCODE); })*
-        }
-    };
-}
-pub(crate) use for_each_agent;

@@ -25,10 +25,18 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub enum Turn {
     Say(String, Vec<Call>),
+    /// Calls a tool in each conversation, and says so once that is done. For several that ask at the same time.
+    Each(Call, String),
     /// Answers with an error.
     Fail(u16, Vec<(&'static str, String)>, Value),
+    /// Has nothing more for so many seconds, and says so in words.
+    Limit(u64),
     /// Never answers.
     Hold,
+    /// Begins to answer, and then nothing more comes.
+    Stall,
+    /// Begins to answer, and is gone.
+    Cut,
 }
 
 /// A tool that the model calls.
@@ -37,6 +45,8 @@ pub enum Call {
     Write(String, String),
     /// Writes to the file that the prompt names as that for its output.
     Output(String),
+    /// Writes a file that it is to leave, where the prompt says that it belongs.
+    Leave(String, String),
     /// The same for its decision.
     Decide(String),
     Run(String),
@@ -131,6 +141,11 @@ impl Inner {
             if turns.len() > 1 { turns.pop_front().unwrap() } else { turns[0].clone() }
         };
         let _ = self.asked.lock().unwrap().send(Asked { body: body.clone() });
+        let turn = match turn {
+            Turn::Each(call, _) if !service.has_called(&body) => Turn::Say(String::new(), vec![call]),
+            Turn::Each(_, text) => Turn::Say(text, Vec::new()),
+            other => other,
+        };
         match turn {
             Turn::Say(text, calls) => {
                 stream.write_all(&service.answer(&asked, &body, &text, &calls))?;
@@ -139,11 +154,22 @@ impl Inner {
             Turn::Fail(status, headers, error) => {
                 respond(&mut stream, status, &headers, &error.to_string())?;
             }
-            // Until the other side goes away.
-            Turn::Hold => drop(reader.read(&mut [0])?),
+            Turn::Limit(seconds) => stream.write_all(&service.limited(seconds))?,
+            Turn::Each(..) => unreachable!("it became something to say"),
+            Turn::Hold => gone(&mut reader)?,
+            Turn::Stall => {
+                stream.write_all(&service.beginning(&asked))?;
+                gone(&mut reader)?;
+            }
+            Turn::Cut => stream.write_all(&service.beginning(&asked))?,
         }
         Ok(())
     }
+}
+
+/// Until the other side goes away.
+fn gone(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
+    reader.read(&mut [0]).map(drop)
 }
 
 /// The path and the body of a request. None: it asks for nothing.

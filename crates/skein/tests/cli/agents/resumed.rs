@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    for_each_agent,
+    alone::for_each_agent,
     kind::Kind,
     model::{Call, Model, Turn, call, say},
 };
@@ -27,7 +27,7 @@ fn notes(project: &Project, run: &str) -> Vec<Value> {
 }
 
 /// A run whose engine is killed while the second answer is waited for.
-fn killed(kind: Kind, model: &Model, project: &Project) -> String {
+pub fn killed(kind: Kind, model: &Model, project: &Project) -> String {
     project.folder.write("skein.toml", kind.config(&project.folder, model.port));
     project.folder.write("flow.yaml", FLOW.replace("AGENT", kind.word));
     let going = project.begin("run flow.yaml --format jsonl");
@@ -77,12 +77,8 @@ fn a_killed_engine_goes_on_in_the_same_session(kind: Kind) {
     project.ended_once(&run);
 }
 
-/// Its session is not there: it is told that an attempt was cut off, and starts from the beginning.
-fn a_session_that_is_gone_is_begun_anew(kind: Kind) {
-    let project = Project::new();
-    let part = project.path("first.txt").display().to_string();
-    let model = Model::new([call("I begin.", [Call::Write(part, "first\n".into())]), Turn::Hold]);
-    let run = killed(kind, &model, &project);
+/// What is noted is a session that nobody knows.
+pub fn lose_session(kind: Kind, project: &Project, run: &str) {
     let path = project.path(&format!(".skein/runs/{run}/attempts/0.0.1.1.main.1/agent.json"));
     let mut note: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     note["session"] = Value::from(match kind.word {
@@ -90,6 +86,15 @@ fn a_session_that_is_gone_is_begun_anew(kind: Kind) {
         _ => "01a1e2ce-4ebe-7683-8d02-8fcca2dfaa8f",
     });
     std::fs::write(&path, note.to_string()).unwrap();
+}
+
+/// Its session is not there: it is told that an attempt was cut off, and starts from the beginning.
+fn a_session_that_is_gone_is_begun_anew(kind: Kind) {
+    let project = Project::new();
+    let part = project.path("first.txt").display().to_string();
+    let model = Model::new([call("I begin.", [Call::Write(part, "first\n".into())]), Turn::Hold]);
+    let run = killed(kind, &model, &project);
+    lose_session(kind, &project, &run);
     model.then([say("All parts are written.")]);
     let result = project.json(&format!("resume {run}"), 0);
     assert_eq!(result["status"], "succeeded");

@@ -8,6 +8,8 @@ use super::model::Call;
 const INPUT: u64 = 1_000;
 const CACHED: u64 = 400;
 const OUTPUT: u64 = 50;
+/// As long as a model asks for when it wants a command to take its time, in milliseconds.
+const LONG: u64 = 600_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
@@ -50,6 +52,15 @@ impl Service {
         asked["tools"].as_array().is_some_and(|tools| !tools.is_empty())
     }
 
+    /// Whether a tool was called in this conversation.
+    pub fn has_called(self, body: &str) -> bool {
+        body.contains(match self {
+            Service::Messages => "tool_result",
+            Service::Responses => "function_call_output",
+            Service::Chat => "tool_call_id",
+        })
+    }
+
     /// A whole answer, as it goes over the wire.
     pub fn answer(self, asked: &Value, body: &str, text: &str, calls: &[Call]) -> Vec<u8> {
         let text = &text.replace(CHECK_ID, &check_id(body));
@@ -62,9 +73,36 @@ impl Service {
         response(200, "text/event-stream", &[], &events)
     }
 
+    /// That the account has reached its limit, where an agent reads for how long.
+    pub fn limited(self, seconds: u64) -> Vec<u8> {
+        let message = format!("Rate limit reached. Please try again in {seconds}s.");
+        let error = json!({"type": "rate_limit_error", "code": "rate_limit_exceeded", "message": message});
+        if self == Service::Responses {
+            let failed = json!({"id": "r", "object": "response", "status": "failed", "error": error});
+            return response(
+                200,
+                "text/event-stream",
+                &[],
+                &event("response.failed", json!({"response": failed})),
+            );
+        }
+        let body = json!({"type": "error", "error": error});
+        response(429, "application/json", &[], &body.to_string())
+    }
+
+    /// The first half of an answer, up to the end of an event.
+    pub fn beginning(self, asked: &Value) -> Vec<u8> {
+        let mut whole = self.answer(asked, "", "I think that", &[]);
+        let middle = whole.len() / 2;
+        let end = whole[middle..].windows(2).position(|two| two == b"\n\n").expect("events end so");
+        whole.truncate(middle + end + 2);
+        whole
+    }
+
     fn tool(self, asked: &Value, body: &str, call: &Call) -> Tool {
         let call = match call {
             Call::Output(text) => Call::Write(output(body), text.clone()),
+            Call::Leave(name, text) => Call::Write(format!("{}/{name}", place(body, name)), text.clone()),
             Call::Decide(text) => Call::Write(decision(body), text.replace(CHECK_ID, &check_id(body))),
             other => other.clone(),
         };
@@ -73,14 +111,14 @@ impl Service {
                 ("Write".into(), json!({"file_path": path, "content": content}), false)
             }
             (Service::Messages, Call::Run(command)) => {
-                ("Bash".into(), json!({"command": command, "description": "run"}), false)
+                ("Bash".into(), json!({"command": command, "description": "run", "timeout": LONG}), false)
             }
             (Service::Messages, Call::Answer(value)) => ("StructuredOutput".into(), value, false),
             (Service::Chat, Call::Write(path, content)) => {
                 ("write".into(), json!({"filePath": path, "content": content}), false)
             }
             (Service::Chat, Call::Run(command)) => {
-                ("bash".into(), json!({"command": command, "description": "run"}), false)
+                ("bash".into(), json!({"command": command, "description": "run", "timeout": LONG}), false)
             }
             (Service::Responses, Call::Write(path, content)) => {
                 let patch = patch(&path, &content);
@@ -118,6 +156,13 @@ fn check_id(body: &str) -> String {
 fn output(body: &str) -> String {
     let after = body.rsplit("JSON object to the file ").next().expect("the prompt names a file");
     after.split(", which SKEIN_OUTPUT").next().unwrap_or_default().to_owned()
+}
+
+/// The folder in which a file must be in the end.
+fn place(body: &str, name: &str) -> String {
+    let said = format!("`{name}` must be in ");
+    let after = body.rsplit(said.as_str()).next().expect("the prompt names a folder");
+    after.split(": it is handed on").next().unwrap_or_default().to_owned()
 }
 
 /// Where it says that the decision goes.

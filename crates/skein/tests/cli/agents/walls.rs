@@ -1,8 +1,8 @@
 //! Agents that try more than they may: what their own permissions let through, the wall stops.
 
 use super::{
+    alone::{alone, for_each_agent},
     apart::as_person,
-    for_each_agent,
     kind::{CLAUDE, CODEX, Kind},
     model::{Call, Model, call, say},
 };
@@ -70,51 +70,54 @@ fn a_command_that_is_not_allowed_is_stopped(kind: Kind) {
     assert!(model.answers() >= 2, "it did try");
 }
 
-/// Of what the person has set up for agents, an agent sees its own login.
-#[test]
-fn what_is_set_up_for_others_is_hidden() {
-    let tries = "cat ../person/.codex/auth.json ../person/.claude/history > seen.txt; \
-                 cat ../person/.claude/.credentials.json > own.txt; true";
-    let model = Model::new([call("", [Call::Run(tries.into())]), say("I tried.")]);
-    let project = project(CLAUDE, &model, "READ, EDIT, RUN_COMMANDS");
-    for file in [".codex/auth.json", ".claude/history", ".claude/.credentials.json"] {
-        project.folder.write(&format!("person/{file}"), "{}");
+alone! {
+    /// Of what the person has set up for agents, an agent sees its own login.
+    fn what_is_set_up_for_others_is_hidden() {
+        let tries = "cat ../person/.codex/auth.json ../person/.claude/history > seen.txt; \
+                     cat ../person/.claude/.credentials.json > own.txt; true";
+        let model = Model::new([call("", [Call::Run(tries.into())]), say("I tried.")]);
+        let project = project(CLAUDE, &model, "READ, EDIT, RUN_COMMANDS");
+        for file in [".codex/auth.json", ".claude/history", ".claude/.credentials.json"] {
+            project.folder.write(&format!("person/{file}"), "{}");
+        }
+        let done = run(&mut as_person(&project, "run flow.yaml"));
+        assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+        assert_eq!(
+            (project.read("inside/seen.txt").as_str(), project.read("inside/own.txt").as_str()),
+            ("", "{}")
+        );
     }
-    let done = run(&mut as_person(&project, "run flow.yaml"));
-    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    assert_eq!(
-        (project.read("inside/seen.txt").as_str(), project.read("inside/own.txt").as_str()),
-        ("", "{}")
-    );
 }
 
-/// An agent must reach its model. Its commands need not, where something keeps them from it.
-#[test]
-fn commands_without_a_network_are_kept_from_it_or_refused() {
-    let flow = |kind: Kind| TRIES.replace("AGENT", kind.word) + "    x-skein: { network: none }\n";
-    let model = Model::new([say("I am never asked.")]);
-    let refused = project(CLAUDE, &model, "READ, EDIT, RUN_COMMANDS");
-    refused.folder.write("flow.yaml", flow(CLAUDE).replace("CAPABILITIES", "READ, EDIT, RUN_COMMANDS"));
-    let told = refused.ends("run flow.yaml", 4);
-    assert!(told.contains("nothing keeps the commands of CLAUDE_CODE from the network"), "{told}");
-    assert_eq!(model.answers(), 0);
-    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = server.local_addr().expect("it has one").port();
-    let reach = format!("bash -c ': > /dev/tcp/127.0.0.1/{port}' && touch reached.txt; touch tried.txt");
-    let model = Model::new([call("", [Call::Run(reach)]), say("I tried.")]);
-    let kept = project(CODEX, &model, "READ, EDIT, RUN_COMMANDS");
-    kept.folder.write("flow.yaml", flow(CODEX).replace("CAPABILITIES", "READ, EDIT, RUN_COMMANDS"));
-    kept.json("run flow.yaml", 0);
-    assert!(kept.path("inside/tried.txt").exists() && !kept.path("inside/reached.txt").exists());
+alone! {
+    /// An agent must reach its model. Its commands need not, where something keeps them from it.
+    fn commands_without_a_network_are_kept_from_it_or_refused() {
+        let flow = |kind: Kind| TRIES.replace("AGENT", kind.word) + "    x-skein: { network: none }\n";
+        let model = Model::new([say("I am never asked.")]);
+        let refused = project(CLAUDE, &model, "READ, EDIT, RUN_COMMANDS");
+        refused.folder.write("flow.yaml", flow(CLAUDE).replace("CAPABILITIES", "READ, EDIT, RUN_COMMANDS"));
+        let told = refused.ends("run flow.yaml", 4);
+        assert!(told.contains("nothing keeps the commands of CLAUDE_CODE from the network"), "{told}");
+        assert_eq!(model.answers(), 0);
+        let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = server.local_addr().expect("it has one").port();
+        let reach = format!("bash -c ': > /dev/tcp/127.0.0.1/{port}' && touch reached.txt; touch tried.txt");
+        let model = Model::new([call("", [Call::Run(reach)]), say("I tried.")]);
+        let kept = project(CODEX, &model, "READ, EDIT, RUN_COMMANDS");
+        kept.folder.write("flow.yaml", flow(CODEX).replace("CAPABILITIES", "READ, EDIT, RUN_COMMANDS"));
+        kept.json("run flow.yaml", 0);
+        assert!(kept.path("inside/tried.txt").exists() && !kept.path("inside/reached.txt").exists());
+    }
 }
 
-/// Where mounts are not allowed, Codex cannot have a sandbox, and works behind the rules alone.
-#[test]
-fn codex_works_behind_rules() {
-    let tries = "touch in.txt ../out.txt";
-    let model = Model::new([call("", [Call::Run(tries.into())]), say("I tried.")]);
-    let project = project(CODEX, &model, "READ, EDIT");
-    let done = run(&mut without_name_spaces(&project.command("run flow.yaml")));
-    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    assert!(project.path("inside/in.txt").exists() && !project.path("out.txt").exists());
+alone! {
+    /// Where mounts are not allowed, Codex cannot have a sandbox, and works behind the rules alone.
+    fn codex_works_behind_rules() {
+        let tries = "touch in.txt ../out.txt";
+        let model = Model::new([call("", [Call::Run(tries.into())]), say("I tried.")]);
+        let project = project(CODEX, &model, "READ, EDIT");
+        let done = run(&mut without_name_spaces(&project.command("run flow.yaml")));
+        assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+        assert!(project.path("inside/in.txt").exists() && !project.path("out.txt").exists());
+    }
 }

@@ -9,7 +9,7 @@ use std::{
 use serde_json::json;
 
 use super::{
-    for_each_agent,
+    alone::{alone, for_each_agent},
     kind::{CLAUDE, Kind},
     model::{Call, Model, Turn, call, say},
 };
@@ -132,27 +132,28 @@ fn program(script: &str) -> (Folder, String) {
     (folder, path)
 }
 
-/// On a terminal, what it does is seen when it does it.
-#[test]
-fn what_it_does_is_shown_while_it_works() {
-    let project = Project::new();
-    let note = project.path("note.txt").display().to_string();
-    let model = Model::new([call("", [Call::Write(note, "x\n".into())]), Turn::Hold]);
-    project.folder.write("skein.toml", CLAUDE.config(&project.folder, model.port));
-    project.folder.write("flow.yaml", EDIT.replace("AGENT", CLAUDE.word).replace("10m", "2m"));
-    let mut terminal = Command::new("script");
-    let line = format!("stty cols 120 rows 30; {} run flow.yaml", env!("CARGO_BIN_EXE_skein"));
-    terminal.args(["-qec", &line, "/dev/null"]).current_dir(&project.folder.0).env("TERM", "xterm");
-    let mut child = terminal.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut screen = child.stdout.take().expect("it is a pipe");
-    let (mut seen, mut piece) = (String::new(), [0; 4096]);
-    while !seen.contains("> Write ") {
-        let read = screen.read(&mut piece).expect("it can be read");
-        assert!(read > 0, "it is never shown:\n{seen}");
-        seen += &String::from_utf8_lossy(&piece[..read]);
+alone! {
+    /// On a terminal, what it does is seen when it does it.
+    fn what_it_does_is_shown_while_it_works() {
+        let project = Project::new();
+        let note = project.path("note.txt").display().to_string();
+        let model = Model::new([call("", [Call::Write(note, "x\n".into())]), Turn::Hold]);
+        project.folder.write("skein.toml", CLAUDE.config(&project.folder, model.port));
+        project.folder.write("flow.yaml", EDIT.replace("AGENT", CLAUDE.word).replace("10m", "2m"));
+        let mut terminal = Command::new("script");
+        let line = format!("stty cols 120 rows 30; {} run flow.yaml", env!("CARGO_BIN_EXE_skein"));
+        terminal.args(["-qec", &line, "/dev/null"]).current_dir(&project.folder.0).env("TERM", "xterm");
+        let mut child = terminal.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut screen = child.stdout.take().expect("it is a pipe");
+        let (mut seen, mut piece) = (String::new(), [0; 4096]);
+        while !seen.contains("> Write ") {
+            let read = screen.read(&mut piece).expect("it can be read");
+            assert!(read > 0, "it is never shown:\n{seen}");
+            seen += &String::from_utf8_lossy(&piece[..read]);
+        }
+        let runs = project.json("runs", 0);
+        project.ends(&format!("cancel {}", runs["runs"][0]["run_id"].as_str().unwrap()), 0);
+        screen.read_to_end(&mut Vec::new()).expect("it can be read");
+        assert_eq!(child.wait().expect("it ends").code(), Some(4));
     }
-    let runs = project.json("runs", 0);
-    project.ends(&format!("cancel {}", runs["runs"][0]["run_id"].as_str().unwrap()), 0);
-    screen.read_to_end(&mut Vec::new()).expect("it can be read");
-    assert_eq!(child.wait().expect("it ends").code(), Some(4));
 }

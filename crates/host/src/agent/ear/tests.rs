@@ -1,0 +1,134 @@
+//! What is made of events, with a reader that hears what an event says it is.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::json;
+use skein_core::ir::ErrorClass;
+
+use super::*;
+use crate::agent::{Spent, Used};
+
+/// Hears what an event says it is.
+struct Plain;
+
+impl Reader for Plain {
+    fn hear(&mut self, event: &Value) -> Vec<Heard> {
+        let text = |name: &str| event[name].as_str().map(str::to_owned);
+        let tokens = event["tokens"].as_u64().map(|input| Spent { input, ..Spent::default() });
+        [
+            text("session").map(Heard::Session),
+            text("said").map(Heard::Said),
+            text("tool").map(|name| Heard::Tool { name, on: "a\nb".into() }),
+            tokens.map(|spent| Heard::Used(Used::Run(spent))),
+            event.get("turn").map(|_| Heard::Turn),
+            text("begins").map(Heard::Begun),
+            text("ends").map(Heard::Over),
+            event.get("until").map(|until| Heard::LimitedUntil(Time(until.as_i64().unwrap()))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    fn end(&self, _status: i32, _errors: &str) -> Result<Done, Failure> {
+        Err(Failure::new(Kind::Limit, "limited"))
+    }
+}
+
+struct Heard1 {
+    ear: Ear,
+    filter: Box<dyn Filter>,
+    folder: Root,
+    stops: Arc<AtomicU32>,
+    _dir: tempfile::TempDir,
+}
+
+fn listen(left: Vec<Left>, max_turns: Option<u32>) -> Heard1 {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Root::open(dir.path()).unwrap();
+    let stops = Arc::new(AtomicU32::new(0));
+    let told = Arc::clone(&stops);
+    let ear = Ear::new(Listening {
+        reader: Box::new(Plain),
+        meter: Meter::new(Cost::default(), Spent::default(), None, left),
+        note: Note::default(),
+        folder: folder.clone(),
+        events: Some(File::create(dir.path().join("events")).unwrap()),
+        max_turns,
+        command_time: Some(Millis(1_000)),
+        due: Due::default(),
+        stop: Box::new(move || {
+            told.fetch_add(1, Ordering::SeqCst);
+        }),
+    });
+    let filter = ear.output(Redactor::new([]).unwrap());
+    Heard1 { ear, filter, folder, stops, _dir: dir }
+}
+
+impl Heard1 {
+    fn say(&mut self, bytes: &[u8]) -> String {
+        let mut out = Vec::new();
+        self.filter.push(bytes, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+}
+
+#[test]
+fn events_become_lines_and_what_is_none_stays() {
+    let mut one = listen(Vec::new(), None);
+    assert_eq!(one.say(b"warning: x\n{\"said\": \"hel"), "warning: x\n");
+    assert_eq!(one.say(b"lo\\nyou\"}\n{\"new\": 1}\n[1]\n{broken\n"), "hello\nyou\n[1]\n{broken\n");
+    one.say(b"{\"tokens\": 70}\n");
+    assert_eq!(one.say(b"{\"tool\": \"Read\"}\n"), "> Read a b  (70 tokens so far)\n");
+}
+
+#[test]
+fn a_session_is_kept_when_it_is_known() {
+    let mut one = listen(Vec::new(), None);
+    one.say(b"{\"session\": \"s-1\", \"tokens\": 3}\n");
+    let note = Note::read(&one.folder).unwrap();
+    assert_eq!((note.session.as_deref(), note.cost.tokens, note.goes_on), (Some("s-1"), 3, false));
+    one.ear.close(true, false);
+    assert!(Note::read(&one.folder).unwrap().goes_on);
+    one.ear.close(false, true);
+    assert_eq!(Note::read(&one.folder).unwrap().session, None);
+}
+
+#[test]
+fn a_budget_and_too_many_turns_stop_it_once() {
+    let left = Left { whose: "the step's", tokens: Some(100), micro_usd: None, pause: true };
+    let mut one = listen(vec![left.clone()], Some(2));
+    one.say(b"{\"tokens\": 99}\n{\"turn\": 1}\n");
+    assert_eq!((one.ear.halt(), one.stops.load(Ordering::SeqCst)), (None, 0));
+    let said = one.say(b"{\"tokens\": 100}\n{\"tokens\": 101}\n{\"turn\": 1}\n{\"turn\": 1}\n");
+    assert_eq!(said, "[skein: it is stopped: the step's budget is spent]\n");
+    assert_eq!((one.ear.halt(), one.stops.load(Ordering::SeqCst)), (Some(Halt::Budget(left)), 1));
+    let mut one = listen(Vec::new(), Some(1));
+    one.say(b"{\"turn\": 1}\n{\"turn\": 1}\n");
+    let Some(Halt::Failed(failure)) = one.ear.halt() else { panic!("it goes on") };
+    assert_eq!(failure.class, ErrorClass::NonRetryable);
+}
+
+#[test]
+fn the_command_that_began_first_is_due_next() {
+    let mut one = listen(Vec::new(), None);
+    let due = |one: &Heard1| one.ear.state().on.due.get().map(|(at, _)| at);
+    assert_eq!(due(&one), None);
+    one.say(b"{\"begins\": \"a\"}\n");
+    let first = due(&one).unwrap();
+    one.say(b"{\"begins\": \"b\"}\n");
+    assert_eq!(due(&one), Some(first));
+    one.say(b"{\"ends\": \"a\"}\n{\"ends\": \"nobody\"}\n");
+    assert!(due(&one).unwrap() >= first);
+    one.say(b"{\"ends\": \"b\"}\n");
+    assert_eq!(due(&one), None);
+}
+
+#[test]
+fn the_time_of_a_limit_goes_into_its_failure() {
+    let mut one = listen(Vec::new(), None);
+    one.say(json!({"until": 77}).to_string().as_bytes());
+    let mut rest = Vec::new();
+    one.filter.finish(&mut rest);
+    assert_eq!(one.ear.end(1, "").unwrap_err().until, Some(Time(77)));
+}

@@ -1,0 +1,52 @@
+//! Agents in trees of their own: what they change comes home, and what they leave is put back.
+
+use super::{
+    alone::for_each_agent,
+    kind::{CLAUDE, Kind},
+    model::{Call, Model, Turn, call, say},
+    resumed::{killed, lose_session},
+};
+use crate::{kept::Project, run::git};
+
+const FLOW: &str = "name: apart\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\n    worker: AGENT\n    \
+    instructions: Write a note.\n    capabilities: [READ, EDIT, RUN_COMMANDS]\n    \
+    x-skein: {workspace: {isolation: worktree}}\n";
+
+for_each_agent!(what_an_agent_changes_in_its_tree_is_merged);
+
+fn what_an_agent_changes_in_its_tree_is_merged(kind: Kind) {
+    let run = "pwd > where.txt; git log --format=%s | tail -n 1 > log.txt; echo a note > note.txt; echo more >> open.txt";
+    let model = Model::new([call("", [Call::Run(run.into())]), say("It is written.")]);
+    let project = kind.project(&model, FLOW);
+    git(&project.folder, &["init", "--quiet"]);
+    git(&project.folder, &["add", "flow.yaml"]);
+    git(&project.folder, &["commit", "--quiet", "--message", "begin"]);
+    project.folder.write("open.txt", "nobody has committed this\n");
+    let result = project.json("run flow.yaml", 0);
+    assert_eq!(project.read("note.txt"), "a note\n", "{result}");
+    assert_eq!(project.read("open.txt"), "nobody has committed this\nmore\n");
+    assert_eq!(project.read("log.txt"), "begin\n");
+    assert!(project.read("where.txt").contains("/.skein/runs/"), "{}", project.read("where.txt"));
+    let shown = project.ends(&format!("logs {} --changes", result["run_id"].as_str().unwrap()), 0);
+    assert!(shown.contains("+a note\n"), "{shown}");
+}
+
+/// An agent that was cut off and whose session is lost finds what it found at first, though an attempt was made in between to go on.
+#[test]
+fn without_its_session_its_workspace_is_put_back() {
+    let kind = CLAUDE;
+    let project = Project::new();
+    git(&project.folder, &["init", "--quiet"]);
+    let part = project.path("first.txt").display().to_string();
+    let model = Model::new([call("I begin.", [Call::Write(part, "first\n".into())]), Turn::Hold]);
+    let run = killed(kind, &model, &project);
+    assert_eq!(project.read("first.txt"), "first\n");
+    lose_session(kind, &project, &run);
+    model.then([say("All parts are written.")]);
+    project.json(&format!("resume {run}"), 0);
+    let body = model.asked().body;
+    assert!(body.contains("was cut off. What it changed in the workspace was taken back."), "{body}");
+    assert!(!project.path("first.txt").exists());
+    let shown = project.ends(&format!("logs {run} --changes"), 0);
+    assert!(shown.contains("+first\n"), "what was taken back is still told: {shown}");
+}
