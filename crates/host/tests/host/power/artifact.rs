@@ -19,8 +19,9 @@ use skein_host::{
 };
 
 use super::{
-    Dice, memory,
+    Dice,
     disk::{Disk, Rest},
+    memory,
     trace::{Call, Trace},
 };
 use crate::{
@@ -80,12 +81,8 @@ fn live(place: &Place, store: &Arc<dyn Store>) {
         Told::Closed { .. } => tell.send(()).unwrap(),
         other => panic!("{other:?}"),
     };
-    let host = Host::new(
-        Arc::clone(store),
-        Box::new(place.crew()),
-        Capacity { workers: 2 },
-        Box::new(watcher),
-    );
+    let host =
+        Host::new(Arc::clone(store), Box::new(place.crew()), Capacity { workers: 2 }, Box::new(watcher));
     host.begin(vec![begin(RUN, &flow(), place.about())]).unwrap();
     over.recv_timeout(LONG).unwrap();
 }

@@ -30,6 +30,8 @@ pub enum Rest {
 
 type Node = usize;
 type Names = BTreeMap<String, Node>;
+/// Names, and what they stand for then.
+type Changes = Vec<(String, Option<Node>)>;
 
 enum Thing {
     File(File),
@@ -57,7 +59,7 @@ struct Folder {
     synced: Names,
     now: Names,
     /// What one call changed, by its number.
-    since: Vec<(usize, Vec<(String, Option<Node>)>)>,
+    since: Vec<(usize, Changes)>,
 }
 
 pub struct Disk {

@@ -14,8 +14,9 @@ use skein_core::{
 use skein_host::store::{Sqlite, Store};
 
 use super::{
-    Dice, memory,
+    Dice,
     disk::{Disk, Rest},
+    memory,
     trace::{Call, Moment, Trace},
 };
 use crate::store::{
@@ -101,7 +102,9 @@ fn look(root: &Path, acknowledged: &Acknowledged) -> Result<(), String> {
         match (told, there) {
             (Some(_), None) => return Err(format!("the run {run} is gone")),
             (_, None) => continue,
-            (_, Some(row)) if row.quarantined.is_some() => return Err(format!("the run {run} was set aside")),
+            (_, Some(row)) if row.quarantined.is_some() => {
+                return Err(format!("the run {run} was set aside"));
+            }
             _ => {}
         }
         let (told, found) = (told.copied().unwrap_or(0), rows(&store, run)?);
@@ -163,7 +166,10 @@ fn lose(some: u64, seed: u64) -> usize {
         for rest in losses(*moment, &trace, some, &mut dice) {
             disk.save(&left, rest, &mut dice);
             if let Err(why) = look(&left, &acknowledged) {
-                panic!("moment {at} of {}, {rest:?} of the rest, {acknowledged:?}: {why}", trace.moments.len());
+                panic!(
+                    "moment {at} of {}, {rest:?} of the rest, {acknowledged:?}: {why}",
+                    trace.moments.len()
+                );
             }
             count += 1;
         }

@@ -22,14 +22,28 @@ const CALLS: &str = "trace=openat,openat2,open,creat,mkdir,mkdirat,mknod,mknodat
 #[derive(Debug, Clone)]
 pub enum Call {
     /// Opened, and made if it was not there.
-    Open { path: PathBuf, creates: bool, empties: bool },
+    Open {
+        path: PathBuf,
+        creates: bool,
+        empties: bool,
+    },
     Folder(PathBuf),
     /// Something that is neither file nor folder.
     Special(PathBuf),
     /// Behind what is there, where no place is named.
-    Write { path: PathBuf, at: Option<u64>, bytes: Arc<[u8]> },
-    Resize { path: PathBuf, len: u64 },
-    Rename { from: PathBuf, to: PathBuf },
+    Write {
+        path: PathBuf,
+        at: Option<u64>,
+        bytes: Arc<[u8]>,
+    },
+    Resize {
+        path: PathBuf,
+        len: u64,
+    },
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+    },
     Remove(PathBuf),
     Sync(PathBuf),
     SyncAll,
