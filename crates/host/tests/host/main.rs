@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod begin;
+mod dice;
 mod durable;
 mod power;
 mod retry;

@@ -19,12 +19,12 @@ use skein_host::{
 };
 
 use super::{
-    Dice,
     disk::{Disk, Rest},
     memory,
     trace::{Call, Trace},
 };
 use crate::{
+    dice::Dice,
     durable::{
         kit::{after, graph, plan, run, work_of},
         life::Place,

@@ -12,10 +12,8 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    Dice,
-    trace::{Call, Moment, Trace},
-};
+use super::trace::{Call, Moment, Trace};
+use crate::dice::Dice;
 
 const SECTOR: usize = 512;
 

@@ -21,15 +21,3 @@ fn memory() -> tempfile::TempDir {
     let shared = std::path::Path::new("/dev/shm");
     if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.unwrap()
 }
-
-/// Small numbers from a seed.
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
