@@ -10,10 +10,13 @@ use skein_core::{
         Action, AttemptEnd, AttemptId, Batch, Cost, Driver, Input, JournalError, Publication, Refusal,
         Report, RunPhase, Start, Stimulus, Token, VERSION,
     },
-    ids::{RunId, StepId, WorkflowId},
-    ir::{Hook, HookAction, HookWhen, Kind, RunStatus, Scope, Shape, Step, Work, Worker, Workflow},
+    ids::{RunId, SignalName, StepId, WorkflowId},
+    ir::{
+        Hook, HookAction, HookWhen, Kind, RunStatus, Scope, Shape, Step, Wait, WaitTimeout, Work, Worker,
+        Workflow,
+    },
     plan::{Plan, check},
-    time::Time,
+    time::{Millis, Time},
 };
 
 fn plan(ids: &[&str]) -> Plan {
@@ -209,4 +212,32 @@ fn a_run_that_broke_before_it_began_is_set_aside_and_replays() {
     assert_eq!(driver.poll_answer(), Some((Token(1), Ok(()))));
     let again = Driver::replay(plan, [row.as_ref()]).unwrap();
     assert_eq!(again.state().quarantine.as_deref(), Some("no sense"));
+}
+
+/// More deadlines at one instant than one wake-up looks at: the host is told of the same instant again.
+#[test]
+fn a_wake_up_that_was_used_up_is_told_anew() {
+    let wait = |n: usize| {
+        let on = vec![SignalName::new("paid").unwrap()];
+        let wait = Wait { on, timeout: Some(Millis(7)), on_timeout: WaitTimeout::Continue };
+        Step::new(StepId::new(format!("w{n}")).unwrap(), Kind::Wait(wait))
+    };
+    let scope = Scope::new(Shape::Graph, (0..2_500).map(wait));
+    let workflow = Workflow::new(WorkflowId::new("w").unwrap(), scope);
+    let plan = check(Arc::new(workflow), &()).definition.unwrap().bind(json!({})).unwrap();
+    let mut driver = Driver::new(plan);
+    let mut told = |at: i64, input: Input| {
+        driver.push(Token(1), Stimulus { at: Time(at), grant: 0, input });
+        driver.poll_append();
+        driver.appended();
+        let wake = |action| if let Action::Wake(at) = action { Some(at) } else { None };
+        std::iter::from_fn(|| driver.poll_action()).filter_map(wake).collect::<Vec<_>>()
+    };
+    let due = [Some(Time(7))];
+    assert_eq!(told(0, start()), due);
+    assert_eq!(told(3, Input::Wake), due, "it came too early");
+    assert_eq!(told(7, Input::Wake), due, "1,500 are left");
+    assert_eq!(told(7, Input::Wake), due, "500 are left");
+    assert_eq!(told(7, Input::Wake), [], "none is left");
+    assert_eq!(driver.state().status(), RunStatus::Succeeded);
 }

@@ -16,6 +16,7 @@ use skein_core::{
     engine::{AttemptId, Batch, RunState},
     ids::RunId,
     ir::RunStatus,
+    limits,
     plan::Plan,
 };
 use skein_host::{
@@ -89,6 +90,25 @@ impl Space {
             output.warn("there is space for the journal again");
         }
     }
+}
+
+/// Tells once that a run has become long: with many more events it fails.
+pub fn warn_if_long(batch: &Batch, output: Output) {
+    if let Some(warning) = long(batch.seq, batch.records.len() as u64) {
+        output.warn(&warning);
+    }
+}
+
+/// What there is to say of so many events after so many.
+fn long(before: u64, new: u64) -> Option<String> {
+    let crosses = before < limits::EVENTS_WARN && before + new >= limits::EVENTS_WARN;
+    crosses.then(|| {
+        format!(
+            "the run has {} events; with {} it fails: make its lists and loops shorter, or several runs of it",
+            limits::EVENTS_WARN,
+            limits::EVENTS
+        )
+    })
 }
 
 /// A note, and the run that it is about; none: all of them.
@@ -247,6 +267,7 @@ fn human(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
         match notes.about(follow.run, DRAW.saturating_sub(drawn.elapsed())) {
             Ok(Note::Row(batch)) => {
                 space.back(output);
+                warn_if_long(&batch, output);
                 follow.read(live.state().events, batch.seq, &mut |batch| drop(live.row(batch)));
                 let _ = live.row(&batch);
             }
@@ -330,6 +351,7 @@ fn plain(follow: Follow<'_>, notes: &Inbox, taped: &dyn Fn() -> Option<Taped>, o
         match notes.about(follow.run, FOREVER) {
             Ok(Note::Row(batch)) => {
                 space.back(output);
+                warn_if_long(&batch, output);
                 let from = state.events;
                 follow.read(from, batch.seq, &mut |batch| take(&mut state, batch, true));
                 if batch.seq == state.events {
@@ -382,4 +404,17 @@ pub fn tail(kept: &Path, attempt: AttemptId) -> Option<String> {
     let lines: Vec<String> = bytes.split(|byte| *byte == b'\n').map(shown).collect();
     let end = lines.iter().rposition(|line| !line.trim().is_empty())? + 1;
     Some(lines[end.saturating_sub(TAIL_LINES)..end].join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_becomes_long_is_told_of_once() {
+        let most = limits::EVENTS_WARN;
+        let told = [(most - 2, 1), (most - 1, 1), (most, 1), (0, most - 1), (0, most), (0, most + 1)];
+        let told = told.map(|(before, new)| long(before, new).is_some());
+        assert_eq!(told, [false, true, false, false, true, true]);
+    }
 }

@@ -173,10 +173,15 @@ impl Driver {
         let seq = self.state.events;
         let mut records = Vec::new();
         while let Some((token, stimulus)) = self.queue.pop_front() {
+            if matches!(stimulus.input, Input::Wake) {
+                // The time that was told is used up. What is still due then, or was not due yet, is told anew.
+                self.wake = None;
+            }
             let answer = self.decide(&stimulus, &mut records);
             self.undelivered.push((token, answer));
         }
         if records.is_empty() {
+            self.tell_wake();
             self.deliver();
             return None;
         }
@@ -210,12 +215,16 @@ impl Driver {
         for Record { event, .. } in &batch.records {
             self.react(event);
         }
+        self.tell_wake();
+        self.deliver();
+    }
+
+    fn tell_wake(&mut self) {
         let wake = wanted(&self.state).wake;
         if wake != self.wake {
             self.wake = wake;
             self.actions.push_back(Action::Wake(wake));
         }
-        self.deliver();
     }
 
     /// Brings what an event was about in line with what is wanted now.

@@ -101,7 +101,7 @@ fn mark(shared: &Shared, job: &Job) -> Mark {
 
 /// The folders of an attempt, and whose turn it is.
 fn find(shared: &Shared, job: &mut Job) -> Result<(RunDir, AttemptDir), AttemptEnd> {
-    let run = RunDir::create(&shared.state, &job.run).map_err(wrong)?;
+    let run = shared.run_dir(&job.run).map_err(wrong)?;
     let files = run.attempt(job.attempt).map_err(wrong)?;
     relay::choose(job, &run, files.root())?;
     Ok((run, files))

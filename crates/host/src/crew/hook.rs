@@ -16,7 +16,7 @@ use crate::{
     hands::{Published, Running},
     notify::{self, Channel, Message, Url},
     worker::{self, Ended, How, Mark, Task, Work},
-    workspace::{Grants, RunDir},
+    workspace::Grants,
 };
 
 /// What a note on the desktop is shown by, and what it needs to find the desktop.
@@ -164,7 +164,7 @@ impl Hook {
         let about = &self.about;
         let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
         let folder = grants.and_then(|grants| grants.folder(None)).map_err(|error| error.to_string())?;
-        let kept = RunDir::create(&shared.state, &self.run).and_then(|run| run.hook(self.number));
+        let kept = shared.run_dir(&self.run).and_then(|run| run.hook(self.number));
         let log = kept.map_err(|error| error.to_string())?.path().join("log");
         let mark = Mark { state: shared.mark.clone(), run: self.run.clone(), work: Work::Hook(self.number) };
         let mut task = Task::new(program, folder.path(), log, mark);

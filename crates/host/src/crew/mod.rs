@@ -110,6 +110,8 @@ struct Shared {
     /// Held by who writes a context folder.
     telling: Mutex<()>,
     contexts: Arc<Contexts>,
+    /// Runs whose folders are known to last.
+    lasting: Mutex<BTreeSet<RunId>>,
     company: Arc<Company>,
     trees: Trees,
     /// What was settled about each run that something was asked of, read once.
@@ -150,6 +152,7 @@ impl Crew {
         // Walls are about real paths.
         let state = std::fs::canonicalize(state)?;
         let (root, mark) = (Root::open(&state)?, StateMark::of(&state)?);
+        RunDir::prepare(&root)?;
         let shared = Shared {
             state: root,
             mark,
@@ -161,6 +164,7 @@ impl Crew {
             live: Mutex::default(),
             telling: Mutex::default(),
             contexts: Arc::default(),
+            lasting: Mutex::default(),
             company: Arc::default(),
             trees: Trees::default(),
             abouts: Mutex::default(),
@@ -197,6 +201,20 @@ impl Shared {
         let about = Arc::new(About::read(running.about)?);
         abouts.insert(running.run.clone(), Arc::clone(&about));
         Ok(about)
+    }
+
+    fn lasting(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
+        self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The folder of a run, synced the first time that it is asked for here.
+    fn run_dir(&self, run: &RunId) -> Result<RunDir, PathError> {
+        if self.lasting().contains(run) {
+            return RunDir::create(&self.state, run);
+        }
+        let folder = RunDir::create_synced(&self.state, run)?;
+        self.lasting().insert(run.clone());
+        Ok(folder)
     }
 
     /// How far walls are kept here. None: there are none.
@@ -421,6 +439,7 @@ impl Hands for Crew {
         self.shared.each_of(run, Live::kill);
         self.shared.left.notify_all();
         self.shared.contexts.release(run);
+        self.shared.lasting().remove(run);
         self.shared.trees.forget(run);
         self.shared.abouts.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
         self.telemetry.forget(run);

@@ -18,7 +18,8 @@ pub(super) fn publish(shared: &Arc<Shared>, running: Running<'_>, item: Publicat
     };
     let (shared, run, snapshot) = (Arc::clone(shared), running.run.clone(), Snapshot::of(running));
     let body = move || {
-        let done = RunDir::create(&shared.state, &run)
+        let done = shared
+            .run_dir(&run)
             .map_err(|error| error.to_string())
             .and_then(|run_dir| write(&shared, &run_dir, &about, &snapshot, item));
         published.tell(done.err());

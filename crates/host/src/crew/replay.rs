@@ -55,7 +55,7 @@ fn cannot(message: String) -> AttemptEnd {
 /// What was recorded of an attempt, if it is asked for the same.
 fn found(shared: &Shared, job: &Job, path: &Path) -> Result<(RunDir, AttemptDir, Key, Entry), String> {
     let told = |error: &dyn ToString| error.to_string();
-    let run = RunDir::create(&shared.state, &job.run).map_err(|error| told(&error))?;
+    let run = shared.run_dir(&job.run).map_err(|error| told(&error))?;
     let files = run.attempt(job.attempt).map_err(|error| told(&error))?;
     let key = record::key(job, &run)?;
     let tape = Tape::open(path).map_err(|error| told(&error))?;

@@ -71,6 +71,21 @@ impl RunDir {
         Ok(RunDir { root })
     }
 
+    /// Makes the folder that those of all runs are in. It lasts when this returns.
+    pub fn prepare(state: &Root) -> Result<(), PathError> {
+        state.make_folders_unsynced(RUNS, true)?;
+        state.sync()
+    }
+
+    /// The folder of a run, made where it is not there yet. It lasts when this returns, whoever made it: one that was
+    /// killed may not have synced it.
+    pub fn create_synced(state: &Root, run: &RunId) -> Result<RunDir, PathError> {
+        let runs = state.make_folders(RUNS, true)?;
+        let root = runs.make_folders_unsynced(run.as_str(), true)?;
+        runs.sync()?;
+        Ok(RunDir { root })
+    }
+
     /// The folder of a run that has one.
     pub fn open(state: &Root, run: &RunId) -> Result<RunDir, PathError> {
         Ok(RunDir { root: state.folder(name(run))? })
@@ -160,13 +175,15 @@ impl RunDir {
     /// An empty folder in which what an attempt gave is put together.
     pub(super) fn begin_artifacts(&self, attempt: AttemptId) -> Result<Root, PathError> {
         self.root.remove(below(PENDING, attempt))?;
-        self.root.make_folders(below(PENDING, attempt), true)
+        self.root.make_folders_unsynced(below(PENDING, attempt), true)
     }
 
     /// It is complete: from now on it is what the attempt gave.
     pub(super) fn end_artifacts(&self, attempt: AttemptId) -> Result<(), PathError> {
-        self.root.make_folders(ARTIFACTS, true)?;
-        self.root.move_new(below(PENDING, attempt), below(ARTIFACTS, attempt))
+        self.root.make_folders_unsynced(ARTIFACTS, true)?;
+        self.root.move_new(below(PENDING, attempt), below(ARTIFACTS, attempt))?;
+        // Another attempt may have made the folder of all, and not have come to sync it.
+        self.root.sync()
     }
 
     pub(super) fn drop_artifacts(&self, attempt: AttemptId) -> Result<bool, PathError> {

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod begin;
+mod dice;
 mod durable;
+mod power;
 mod retry;
 mod store;
 mod worker;

@@ -219,6 +219,7 @@ fn hear(all: &mut BTreeMap<RunId, One>, run: Option<&RunId>, note: Note, output:
         match &note {
             Note::Row(batch) => {
                 one.space.back(output);
+                watch::warn_if_long(batch, output);
                 for Entry { path, text, level, .. } in one.take(batch) {
                     tell(&run, &path, &text, level, output);
                 }

@@ -249,7 +249,7 @@ impl Doer<'_> {
     fn git(&self, ask: impl FnOnce(&Git<'_>) -> Result<Value, String>) -> Result<Value, Wrong> {
         let workspace = self.folder()?;
         let ours = |error| Wrong::new(ErrorClass::Transient, "internal", error);
-        let run = RunDir::create(&self.shared.state, &self.job.run).map_err(ours)?;
+        let run = self.shared.run_dir(&self.job.run).map_err(ours)?;
         let files = run.attempt(self.job.attempt).map_err(ours)?;
         let work = Work::Attempt(self.job.attempt);
         let mark = Mark { state: self.shared.mark.clone(), run: self.job.run.clone(), work };

@@ -84,7 +84,24 @@ impl Place {
         synced
             .and_then(|()| fs::rename(&new, &path))
             .and_then(|()| sync_directory(&self.dir))
+            .and_then(|()| self.sync_above())
             .map_err(|error| self.io(path, error))
+    }
+
+    /// The folders above it may be as new, made by us or by one that was killed before it synced them. One that may not
+    /// be read was made by another user, and one on another file system was there before.
+    fn sync_above(&self) -> io::Result<()> {
+        let here = fs::metadata(&self.dir)?.dev();
+        for above in self.dir.ancestors().skip(1) {
+            if fs::metadata(above)?.dev() != here {
+                break;
+            }
+            match sync_directory(above) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
+                synced => synced?,
+            }
+        }
+        Ok(())
     }
 
     fn check_directory(&self) -> Result<(), OpenError> {
@@ -143,9 +160,9 @@ fn make(dir: &Path) -> Result<(), OpenError> {
     // Before anything is left where it cannot stay.
     check_file_system(parent)?;
     match DirBuilder::new().mode(0o700).create(dir) {
-        Ok(()) => sync_directory(parent).map_err(fail),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(fail(error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(fail(error)),
+        // It lasts when there is something in it that must.
+        _ => Ok(()),
     }
 }
 

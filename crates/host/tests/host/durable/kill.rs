@@ -29,6 +29,7 @@ use super::{
     sound::{self, Outcome, outcome},
     stage::{events, id},
 };
+use crate::dice::Dice;
 
 const DIR: &str = "SKEIN_TEST_LIFE";
 const RUNS: &str = "SKEIN_TEST_RUNS";
@@ -119,18 +120,6 @@ fn a_kill_at_any_append_changes_nothing_in_what_comes_of_a_run() {
     let kills = reference::with_each(killed_at_each_append);
     println!("{kills} kills");
     assert!(kills >= 200, "{kills}");
-}
-
-/// Small numbers from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
 }
 
 /// All reference runs in one host, which is killed at random moments until it has been killed so often.

@@ -18,6 +18,7 @@ use super::{
     sqlite::space,
     support::{LONG, Log, id, new_run, take},
 };
+use crate::power;
 
 const ROLE: &str = "SKEIN_TEST_ROLE";
 const DIR: &str = "SKEIN_TEST_DIR";
@@ -142,12 +143,15 @@ fn child() {
         "make" => make(&dir),
         "full-disk" => space::full_disk(&dir),
         "read-only" => space::read_only(&dir),
+        "power-journal" => power::journal(&dir),
+        "power-artifact" => power::artifact(&dir),
+        "power-artifact-left" => power::artifact_left_before(&dir),
         other => panic!("{other}"),
     }
     say("played");
 }
 
-fn say(line: &str) {
+pub fn say(line: &str) {
     // The test harness writes to the same place, and does not always end its line.
     println!("\n@{line}");
 }

@@ -3,4 +3,6 @@ mod conformance;
 mod dead;
 mod failing;
 mod sqlite;
-mod support;
+pub mod support;
+
+pub use child::{Child, say};

@@ -15,7 +15,7 @@ use std::{
 
 use rusqlite::{Connection, params};
 use skein_core::plan::Hash;
-use skein_host::store::{NewRun, Sqlite, Store};
+use skein_host::store::{NewRun, Sqlite, Store, Which};
 
 use super::super::support::{LONG, Log, new_run};
 
@@ -101,6 +101,26 @@ fn a_thousand_runs_share_a_commit() {
     let rows = 300_000;
     let (took, log) = append_all(dir.path(), 1_000, rows, &"x".repeat(240));
     println!("{rows} rows in {took:?}: {:.0} a second, log {log} bytes", rows as f64 / took.as_secs_f64());
+}
+
+/// A13: many runs in the store make neither opening it nor listing them slow.
+#[test]
+#[ignore = "a measurement"]
+fn ten_thousand_runs_are_opened_and_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(dir.path()).unwrap();
+    let runs: Vec<NewRun> = (0..10_000).map(|n| new_run(&format!("r{n}"))).collect();
+    store.create(&runs).unwrap();
+    drop(store);
+    let begun = Instant::now();
+    let store = Sqlite::open(dir.path()).unwrap();
+    let opened = begun.elapsed();
+    let newest = store.runs(Which::Newest(20)).unwrap().len();
+    let listed = begun.elapsed() - opened;
+    let all = store.runs(Which::Newest(u32::MAX)).unwrap().len();
+    let took = begun.elapsed() - opened - listed;
+    println!("opened in {opened:?}, {newest} listed in {listed:?}, {all} in {took:?}");
+    assert_eq!((newest, all), (20, 10_000));
 }
 
 #[test]
