@@ -20,7 +20,7 @@ use super::{Doing, Live, Shared, about::Tool, attempt::never, git::Git, job::Job
 use crate::{
     hands::Finish,
     worker::{Handle, Mark, Work},
-    workspace::{Grants, Root, RunDir},
+    workspace::{Grants, Root},
 };
 
 /// A function that a driver of the kind `builtin` can name.
