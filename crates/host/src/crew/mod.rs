@@ -84,6 +84,8 @@ pub type TellLine = Arc<dyn Fn(&RunId, AttemptId, &str) + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CrewError {
+    #[error("the journal cannot be written: its folder cannot be synced: {0}")]
+    Unsynced(PathError),
     #[error(transparent)]
     Path(#[from] PathError),
     #[error("the state folder cannot be looked at: {0}")]
@@ -152,7 +154,7 @@ impl Crew {
         // Walls are about real paths.
         let state = std::fs::canonicalize(state)?;
         let (root, mark) = (Root::open(&state)?, StateMark::of(&state)?);
-        RunDir::prepare(&root)?;
+        RunDir::prepare(&root).map_err(CrewError::Unsynced)?;
         let shared = Shared {
             state: root,
             mark,
