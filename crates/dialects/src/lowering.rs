@@ -7,7 +7,7 @@ use skein_core::{
     closest::closest,
     expr::{Expr, ParseError, Span},
     ids::StepId,
-    ir::Workflow,
+    ir::{Policy, Step, Workflow},
 };
 
 use crate::{
@@ -53,17 +53,24 @@ pub(crate) struct Lowering<'a> {
     /// Where steps stand; put into the places at the end.
     steps: Vec<(StepId, skein_core::expr::Span, u32)>,
     calls: Vec<Arc<Source>>,
+    /// What the step before had.
+    policy: Policy,
     voice: &'static Voice,
 }
 
 impl<'a> Lowering<'a> {
     pub fn new(voice: &'static Voice, sink: &'a mut Sink, project: &'a dyn Project) -> Lowering<'a> {
-        Lowering { sink, project, steps: Vec::new(), calls: Vec::new(), voice }
+        Lowering { sink, project, steps: Vec::new(), calls: Vec::new(), policy: Policy::default(), voice }
     }
 
     /// Where everything stands, and the sources that are called.
     pub fn places(self, tree: Tree, workflow: Renames, step: Renames) -> (Places, Vec<Arc<Source>>) {
         (Places::new(tree, self.steps, workflow, step), self.calls)
+    }
+
+    /// A step that is as the one before it shares what that one has.
+    pub fn share(&mut self, step: &mut Step) {
+        step.policy.share(&mut self.policy);
     }
 
     /// Says where a step stands that is a field of a mapping.

@@ -45,7 +45,7 @@ fn gate(id: StepId, call: &Step) -> Option<Step> {
         on_reject: None,
     };
     let policy = StepPolicy { effects: aip15::effects(), ..StepPolicy::default() };
-    Some(Step { policy, ..Step::new(id, Kind::Gate(Box::new(gate))) })
+    Some(Step { policy: policy.into(), ..Step::new(id, Kind::Gate(Box::new(gate))) })
 }
 
 /// Every place where a step says what comes next.

@@ -185,7 +185,7 @@ impl<'a> Lower<'a> {
             next,
             inputs: self.bindings(step),
             outputs: step.outputs.as_ref().map(schema).unwrap_or_default(),
-            policy: self.policy(step, &kind),
+            policy: self.policy(step, &kind).into(),
             undo: self.undo(step),
             labels: step_labels(step).into(),
             ..Step::new(id, kind)

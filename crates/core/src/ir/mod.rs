@@ -25,7 +25,7 @@ pub use kind::{Arm, Branch, Call, Each, EachErrors, Export, Kind, KindName, Lane
 pub use labels::Labels;
 pub use policy::{
     ApprovalHold, Backoff, Budget, BudgetMode, Effect, Effects, ErrorClass, Growth, HoldReason,
-    OnInterrupted, Per, Retry, StepPolicy, Then, Verdict,
+    OnInterrupted, Per, Policy, Retry, StepPolicy, Then, Verdict,
 };
 pub use schema::{Schema, SchemaError};
 pub use scope::{RunRetry, Scope, Shape, Siblings, Target, UndoFailure, UndoPolicy};

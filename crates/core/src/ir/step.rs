@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, Labels, Retry, Schema, StepPolicy, Target, Work, is_default};
+use super::{Kind, Labels, Policy, Retry, Schema, Target, Work, is_default};
 use crate::{expr::Expr, ids::StepId, time::Millis};
 
 /// One node of a scope.
@@ -30,7 +30,7 @@ pub struct Step {
     pub outputs: Schema,
     pub kind: Kind,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub policy: StepPolicy,
+    pub policy: Policy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<Box<Undo>>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -50,7 +50,7 @@ impl Step {
             inputs: Vec::new(),
             outputs: Schema::default(),
             kind,
-            policy: StepPolicy::default(),
+            policy: Policy::default(),
             undo: None,
             labels: Labels::default(),
         }

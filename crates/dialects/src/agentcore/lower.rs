@@ -101,8 +101,9 @@ impl Steps<'_, '_> {
         let mut step = Step::new(source.id.clone(), kind);
         step.description = source.description.map(str::to_owned);
         step.after = source.depends_on.iter().map(|name| name.value.clone()).collect();
-        step.policy = self.policy(source, &step.kind);
+        step.policy = self.policy(source, &step.kind).into();
         source.skein.apply(self.skein, &mut step);
+        self.lowering.share(&mut step);
         step
     }
 

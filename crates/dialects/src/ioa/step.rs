@@ -56,8 +56,9 @@ impl Steps<'_, '_> {
             step.inputs = self.inputs(source);
             step.outputs = source.output.map(|given| Schema::new(given.node.json())).unwrap_or_default();
         }
-        step.policy = self.policy(source, &step.kind);
+        step.policy = self.policy(source, &step.kind).into();
         source.skein.apply(self.skein, &mut step);
+        self.lowering.share(&mut step);
         step.undo = self.undo.get(&source.id.value).map(|entry| Box::new(undo(source, entry, &step)));
         Some(step)
     }

@@ -67,7 +67,7 @@ impl Gen {
             KindName::Call => step.inputs = self.call_bindings(),
             _ => {}
         }
-        step.policy = self.policy(kind_name);
+        step.policy = self.policy(kind_name).into();
         step.undo = self.undo(kind_name, step.id.as_str());
         step
     }

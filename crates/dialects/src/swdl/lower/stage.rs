@@ -58,6 +58,7 @@ impl<'a> Stages<'_, 'a, '_> {
             step.labels.insert("ui", ui.node.json());
         }
         stage.skein.apply(&self.source.skein, &mut step);
+        self.expressions.lowering.share(&mut step);
         step
     }
 
@@ -83,7 +84,7 @@ impl<'a> Stages<'_, 'a, '_> {
 
     fn agent(&mut self, stage: &Stage<'a>, asked: &Asked<'a>, chosen: Chosen<'a>) -> Step {
         let mut step = self.asked(&stage.id, asked, Scope::Stage);
-        step.policy = self.work_policy(&step.kind, &[&stage.policy]);
+        step.policy = self.work_policy(&step.kind, &[&stage.policy]).into();
         step.policy.effects = chosen.effects();
         step
     }
@@ -184,7 +185,7 @@ impl<'a> Stages<'_, 'a, '_> {
         step.name = stage.name.map(str::to_owned);
         // The stage's own time is for all of its items.
         let retried = StagePolicy { retry: stage.policy.retry.clone(), ..StagePolicy::default() };
-        step.policy = self.work_policy(&step.kind, &[&asked.policy, &retried]);
+        step.policy = self.work_policy(&step.kind, &[&asked.policy, &retried]).into();
         let mut skein = stage.skein.over(&self.source.skein);
         // The stage's budget is for all of them, too.
         skein.budget = None;

@@ -64,7 +64,7 @@ fn an_undo_that_fails_goes_on_or_stops() {
 #[test]
 fn an_undo_is_retried_as_it_says() {
     let a = with(undoing("a"), |a| {
-        a.undo.as_mut().unwrap().retry = retried(work("x"), ErrorClass::External, 3).policy.retry;
+        a.undo.as_mut().unwrap().retry = retried(work("x"), ErrorClass::External, 3).policy.retry.clone();
     });
     let world = World::new(|who| match (who.step, who.role) {
         ("b", Role::Main) => Some(bad(ErrorClass::External)),
