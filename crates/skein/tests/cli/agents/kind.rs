@@ -1,6 +1,6 @@
 //! The three agents, as a project names them, each with the model of a test behind it.
 
-use std::{path::PathBuf, sync::OnceLock};
+use std::{env, path::PathBuf, sync::OnceLock};
 
 use super::{model::Model, speak::Service};
 use crate::{kept::Project, session::Folder};
@@ -21,9 +21,10 @@ pub const OPENCODE: Kind = Kind { word: "OPENCODE", service: Service::Chat, prog
 fn installed() -> &'static PathBuf {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
-        let built = PathBuf::from(env!("CARGO_BIN_EXE_skein"));
-        let target = built.ancestors().nth(2).expect("it is in the folder of a profile").to_owned();
-        let place = target.join("agents/node_modules/.bin");
+        let said = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let cache = said("XDG_CACHE_HOME").or_else(|| Some(said("HOME")?.join(".cache")));
+        let cache = cache.expect("whoever runs the tests has a home");
+        let place = cache.join("skein/agents/node_modules/.bin");
         assert!(
             place.join("claude").exists(),
             "the tests drive real coding agents, which are not in {}; `tests/agents/install` installs them",
