@@ -24,7 +24,9 @@ use super::{
 };
 
 /// How long a lock may outlive its process.
-const LEAVING: Duration = Duration::from_secs(1);
+const LEAVING: Duration = Duration::from_secs(3);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// All that ever shared the directory.
 #[derive(Debug, Clone)]
@@ -82,7 +84,7 @@ impl Owners {
         let mut leaving: Vec<String> = living.into_iter().filter(|id| is_gone(id)).collect();
         let (before, until) = (leaving.len(), Instant::now() + LEAVING);
         while !leaving.is_empty() && Instant::now() < until {
-            std::thread::sleep(LEAVING / 200);
+            std::thread::sleep(LOOK);
             leaving.retain(|id| self.lives(id));
         }
         leaving.len() < before
