@@ -100,7 +100,7 @@ fn finished(state: &RunState, bytes: &mut Bytes<'_>) -> Input {
     let tokens = u64::from(bytes.next());
     Input::Finished {
         attempt,
-        report: Report { end: end(attempt.role, bytes), cost: Cost { tokens, micro_usd: None } },
+        report: Report::new(end(attempt.role, bytes), Cost { tokens, micro_usd: None }),
     }
 }
 
