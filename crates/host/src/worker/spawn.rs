@@ -6,7 +6,7 @@ use std::{
     ffi::OsStr,
     io::{self, PipeReader, PipeWriter},
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
         unix::process::CommandExt,
     },
     path::{Path, PathBuf},
@@ -98,7 +98,7 @@ type Pipes = (Vec<(Stream, PipeReader)>, PipeWriter, PipeWriter);
 /// One pipe for both streams keeps their order; two keep them apart.
 fn pipes(apart: bool) -> io::Result<Pipes> {
     let (both, stderr) = io::pipe()?;
-    enough(&both)?;
+    enough([both.as_raw_fd(), stderr.as_raw_fd()])?;
     unblock(&both)?;
     if !apart {
         let stdout = stderr.try_clone()?;
@@ -109,9 +109,10 @@ fn pipes(apart: bool) -> io::Result<Pipes> {
     Ok((vec![(Stream::Out, out), (Stream::Both, both)], stdout, stderr))
 }
 
-/// A new descriptor has the lowest number that is free, so there are at most as many left as there are numbers above it.
-fn enough(new: &PipeReader) -> io::Result<()> {
-    let number = u64::try_from(new.as_raw_fd()).unwrap_or(0);
+/// A new descriptor has the lowest number that is free, so there are about as many left as there are numbers above it. One
+/// may have taken the place of another that was closed just now; two rarely have.
+fn enough(new: [RawFd; 2]) -> io::Result<()> {
+    let number = new.into_iter().max().and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
     match getrlimit(Resource::Nofile).current {
         Some(limit) if number + RESERVE >= limit => Err(rustix::io::Errno::MFILE.into()),
         _ => Ok(()),
