@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub enum Evidence {
     /// A program with its arguments, which ends with 0.
     Command(Vec<String>),
-    /// A file or a folder of the workspace, which is there and not empty.
+    /// A file or a folder of the workspace, which is there.
     File(String),
     /// A pattern of paths: some file that it means is not as it was before the step began.
     Changed(String),

@@ -75,13 +75,13 @@ mod tests {
     fn whoever_was_there_meanwhile_was_met() {
         let company = Arc::new(Company::default());
         let enter = |folder: &str| company.enter(Path::new(folder));
-        let (outer, other) = (enter("/work/a"), enter("/work/ab"));
+        let (outer, other) = (enter("/shop/a"), enter("/shop/ab"));
         assert!(outer.was_alone() && other.was_alone());
-        let inner = enter("/work/a/deep");
+        let inner = enter("/shop/a/deep");
         assert!(!inner.was_alone() && !outer.was_alone() && other.was_alone());
         drop(inner);
         assert!(!outer.was_alone(), "it had not been alone");
         drop(outer);
-        assert!(enter("/work/a").was_alone());
+        assert!(enter("/shop/a").was_alone());
     }
 }
