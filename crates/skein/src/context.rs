@@ -5,7 +5,7 @@ use skein_host::{
     crew::About,
     host::Recall,
     store::{Owner, RunRow, Store, Which},
-    workspace::{ArtifactError, Context, Contexts, Grants},
+    workspace::{ArtifactError, Context, Contexts},
 };
 
 use crate::{exit::Exit, output::Output, state::State};
@@ -50,7 +50,7 @@ fn had(
     directory: &str,
     about: &About,
 ) -> Result<(), ArtifactError> {
-    let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(&state.path));
+    let grants = about.grants(&state.path);
     // What is not granted was refused before.
     let Ok(workspace) = grants.and_then(|grants| grants.folder(None)) else { return Ok(()) };
     contexts.hold(&Context::open(&workspace, directory)?, run)

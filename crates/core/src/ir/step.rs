@@ -1,6 +1,7 @@
 //! A step: what it waits for, what it is given, what it does and what its end means.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Kind, Labels, Policy, Retry, Schema, Target, Work, is_default};
 use crate::{expr::Expr, ids::StepId, time::Millis};
@@ -54,6 +55,11 @@ impl Step {
             undo: None,
             labels: Labels::default(),
         }
+    }
+
+    /// What its source says in the block for Skein that only the host needs.
+    pub fn skein(&self, name: &str) -> Option<&Value> {
+        self.labels.get("x-skein")?.get(name)
     }
 }
 

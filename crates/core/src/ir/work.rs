@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, Evidence, is_default};
+use super::{Check, ErrorClass, Evidence, is_default};
 use crate::{
     expr::Expr,
     ids::{ArtifactName, StepId},
@@ -97,6 +97,14 @@ pub enum Worker {
 }
 
 impl Worker {
+    /// What its failure is, if nobody says more.
+    pub fn failure(&self) -> ErrorClass {
+        match self {
+            Worker::Agent { .. } => ErrorClass::AgentError,
+            _ => ErrorClass::Transient,
+        }
+    }
+
     /// What is worked out when an attempt starts: the instructions and the arguments.
     pub fn expressions(&self) -> Vec<&Expr> {
         match self {

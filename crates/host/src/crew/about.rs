@@ -1,7 +1,10 @@
 //! What was settled about a run when it was begun, so that whoever goes on with it does as it was told: where it
 //! works, what it may reach, and who its agents and tools are. Kept with the run; changes to a project change nothing.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +14,11 @@ use skein_core::{
 };
 
 use super::{builtin::Function, surroundings::Surroundings};
-use crate::{agent::Price, secret};
+use crate::{
+    agent::Price,
+    secret,
+    workspace::{GrantError, Grants},
+};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -170,6 +177,11 @@ impl Tool {
 }
 
 impl About {
+    /// Where the steps of the run may work, with this state folder.
+    pub fn grants(&self, state: &Path) -> Result<Grants, GrantError> {
+        Grants::new(&self.project, &self.workspace, &self.roots, Some(state))
+    }
+
     pub fn value(&self) -> Value {
         serde_json::to_value(self).expect("what was settled serialises to JSON")
     }

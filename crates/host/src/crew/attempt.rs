@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use serde_json::Value;
 use skein_core::{
     engine::{AttemptEnd, Cost, Proof, Report, Role},
-    ir::{ErrorClass, HoldReason, Worker},
+    ir::{ErrorClass, HoldReason},
     limits,
 };
 
@@ -111,7 +111,7 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     if let Some(tool) = job.tool() {
         tool::check_inputs(tool, &job.given.inputs)?;
     }
-    let grants = record::grants(shared, job).map_err(never)?;
+    let grants = job.about.grants(shared.state.path()).map_err(never)?;
     let base = grants.make_folder(job.isolation.workspace.as_deref()).map_err(never)?;
     let mark = mark(shared, job);
     let around = record::Around { run: &run, files: &files, folder: Some(&base), mark: &mark };
@@ -275,7 +275,7 @@ impl Laid {
 
     fn failed(&self, ended: &Ended) -> AttemptEnd {
         match self.files.back() {
-            Ok(back) => back::failed(ended, &back, usual(&self.job.worker), self.walled),
+            Ok(back) => back::failed(ended, &back, self.job.worker.failure(), self.walled),
             Err(error) => wrong(error),
         }
     }
@@ -378,14 +378,6 @@ impl Laid {
             return done.text;
         }
         String::from_utf8_lossy(&self.files.tail(true, SAID).unwrap_or_default()).into_owned()
-    }
-}
-
-/// What the failure of a worker is, if it says nothing else.
-pub(super) fn usual(worker: &Worker) -> ErrorClass {
-    match worker {
-        Worker::Agent { .. } => ErrorClass::AgentError,
-        _ => ErrorClass::Transient,
     }
 }
 

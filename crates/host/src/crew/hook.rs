@@ -16,7 +16,6 @@ use crate::{
     hands::{Published, Running},
     notify::{self, Channel, Message, Url},
     worker::{self, Ended, How, Mark, Task, Work},
-    workspace::Grants,
 };
 
 /// What a note on the desktop is shown by, and what it needs to find the desktop.
@@ -162,7 +161,7 @@ impl Hook {
 
     fn task(&self, shared: &Shared, program: PathBuf) -> Result<Task, String> {
         let about = &self.about;
-        let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
+        let grants = about.grants(shared.state.path());
         let folder = grants.and_then(|grants| grants.folder(None)).map_err(|error| error.to_string())?;
         let kept = shared.run_dir(&self.run).and_then(|run| run.hook(self.number));
         let log = kept.map_err(|error| error.to_string())?.path().join("log");

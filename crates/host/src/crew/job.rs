@@ -286,9 +286,8 @@ fn unproven(state: &RunState, attempt: AttemptId, mode: Mode) -> Vec<Proof> {
 }
 
 /// What the source says are tests of a step.
-fn tests(step: &Step) -> Option<Vec<Vec<String>>> {
-    let tests = step.labels.get("x-skein")?.get("test_commands")?;
-    serde_json::from_value(tests.clone()).ok()
+pub fn tests(step: &Step) -> Option<Vec<Vec<String>>> {
+    serde_json::from_value(step.skein("test_commands")?.clone()).ok()
 }
 
 /// Who does this part of a step's work.

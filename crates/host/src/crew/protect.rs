@@ -16,13 +16,7 @@ use skein_core::{
     plan::Hash,
 };
 
-use super::{
-    Shared,
-    attempt::{never, usual},
-    back::cut,
-    confine::Reach,
-    job::Job,
-};
+use super::{Shared, attempt::never, back::cut, confine::Reach, job::Job};
 use crate::{
     wall::Kept,
     workspace::{
@@ -208,7 +202,7 @@ impl Protected {
         }
         let mended = found.iter().all(|found| found.mended);
         // Tried again, what is still there would be taken for what was there before.
-        let class = if mended { usual(&job.worker) } else { ErrorClass::NonRetryable };
+        let class = if mended { job.worker.failure() } else { ErrorClass::NonRetryable };
         let message = cut(told(&found, mended));
         AttemptEnd::Failed { class, code: Some(code::PROTECTED.into()), message, retry_at: None }
     }

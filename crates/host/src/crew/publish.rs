@@ -7,7 +7,7 @@ use skein_core::engine::Publication;
 use super::{Shared, about::About, job::Snapshot};
 use crate::{
     hands::{Published, Running},
-    workspace::{Grants, RunDir, Tokens},
+    workspace::{RunDir, Tokens},
 };
 
 /// Files are written in a thread of their own; it is told when they are.
@@ -35,8 +35,10 @@ fn write(
     snapshot: &Snapshot,
     item: Publication,
 ) -> Result<(), String> {
-    let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
-    let workspace = grants.and_then(|grants| grants.folder(None)).map_err(|error| error.to_string())?;
+    let workspace = about
+        .grants(shared.state.path())
+        .and_then(|grants| grants.folder(None))
+        .map_err(|error| error.to_string())?;
     let workflow = &snapshot.plan.definition.root().workflow;
     let Some(start) = &snapshot.state.start else { return Err("the run has not begun".to_owned()) };
     match item {

@@ -17,7 +17,7 @@ use crate::{
         timeless,
     },
     worker::Mark,
-    workspace::{AttemptDir, Grants, Root, RunDir},
+    workspace::{AttemptDir, Root, RunDir},
 };
 
 /// The list of how the files of a workspace looked is smaller.
@@ -197,11 +197,4 @@ fn without_secrets(shared: &Shared, bytes: &[u8]) -> Vec<u8> {
     redactor.push(bytes, &mut clean);
     redactor.finish(&mut clean);
     clean
-}
-
-/// Where the steps of a run may work.
-pub(super) fn grants(shared: &Shared, job: &Job) -> Result<Grants, String> {
-    let about = &job.about;
-    let grants = Grants::new(&about.project, &about.workspace, &about.roots, Some(shared.state.path()));
-    grants.map_err(|error| error.to_string())
 }

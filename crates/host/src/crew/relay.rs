@@ -65,7 +65,7 @@ impl Had {
 
 /// The agents that the source names for a step beside its own.
 pub fn named(step: &Step) -> Vec<String> {
-    let names = step.labels.get("x-skein").and_then(|block| block.get("agents")?.as_array());
+    let names = step.skein("agents").and_then(|names| names.as_array());
     names.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
 }
 

@@ -101,7 +101,7 @@ fn again(
         other => format!("{other:?}"),
     };
     let tape = Tape::open(path).map_err(|error| told(&error))?;
-    let grants = record::grants(shared, job)?;
+    let grants = job.about.grants(shared.state.path()).map_err(|error| told(&error))?;
     let folder = grants.make_folder(job.isolation.workspace.as_deref()).map_err(|error| told(&error))?;
     let context = tell_context(shared, run, &grants, job).map_err(said)?;
     take_in(run, &folder, job).map_err(said)?;

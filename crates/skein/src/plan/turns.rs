@@ -7,6 +7,7 @@ use skein_host::{
     crew::{
         Agent,
         relay::{self, Named},
+        tests_of,
     },
 };
 
@@ -75,7 +76,5 @@ fn kept_to(named: Named<'_>, config: &Config, may: &May) -> Option<String> {
 
 /// What the step says are tests, or else the project.
 fn tests(step: &Step, config: &Config) -> Vec<Vec<String>> {
-    let own = step.labels.get("x-skein").and_then(|block| block.get("test_commands"));
-    let own = own.and_then(|tests| serde_json::from_value(tests.clone()).ok());
-    own.unwrap_or_else(|| config.test_commands.clone())
+    tests_of(step).unwrap_or_else(|| config.test_commands.clone())
 }

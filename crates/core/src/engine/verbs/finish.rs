@@ -11,7 +11,7 @@ use crate::{
         size,
         transitions::Phase,
     },
-    ir::{ErrorClass, Kind, OnInterrupted, Work, Worker},
+    ir::{ErrorClass, Kind, OnInterrupted, Work},
     limits,
 };
 
@@ -110,10 +110,7 @@ impl Decision<'_> {
             }
         };
         // As if the worker itself had said that it failed.
-        let class = match work.worker {
-            Worker::Agent { .. } => ErrorClass::AgentError,
-            _ => ErrorClass::Transient,
-        };
+        let class = work.worker.failure();
         AttemptEnd::Failed { class, code: Some(code::EVIDENCE.into()), message, retry_at: None }
     }
 

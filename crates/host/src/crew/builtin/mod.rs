@@ -20,7 +20,7 @@ use super::{Doing, Live, Shared, about::Tool, attempt::never, git::Git, job::Job
 use crate::{
     hands::Finish,
     worker::{Handle, Mark, Work},
-    workspace::{Grants, Root},
+    workspace::Root,
 };
 
 /// A function that a driver of the kind `builtin` can name.
@@ -230,9 +230,7 @@ impl Doer<'_> {
 
     /// The folder that the step works in.
     fn folder(&self) -> Result<Root, Wrong> {
-        let about = &self.job.about;
-        let grants =
-            Grants::new(&about.project, &about.workspace, &about.roots, Some(self.shared.state.path()));
+        let grants = self.job.about.grants(self.shared.state.path());
         let folder = grants.and_then(|grants| grants.make_folder(self.job.isolation.workspace.as_deref()));
         folder.map_err(|error| Wrong::new(ErrorClass::NonRetryable, "unauthorised", error))
     }

@@ -63,8 +63,7 @@ pub struct Keeping {
 
 impl Keeping {
     pub fn of(step: &Step) -> Keeping {
-        let said = |name: &str| step.labels.get("x-skein").and_then(|labels| labels.get(name));
-        let on_retry = match said("workspace.on_retry").and_then(|word| word.as_str()) {
+        let on_retry = match step.skein("workspace.on_retry").and_then(|word| word.as_str()) {
             Some("reset") => OnRetry::Reset,
             Some("keep_and_tell") => OnRetry::KeepAndTell,
             _ => OnRetry::Keep,
@@ -72,8 +71,8 @@ impl Keeping {
         let Kind::Work(work) = &step.kind else { return Keeping::default() };
         Keeping {
             on_retry,
-            apart: said("workspace.merge").and_then(|merge| merge.as_bool()) == Some(false),
-            conflict: said("workspace.conflict").and_then(|step| step.as_str()).map(str::to_owned),
+            apart: step.skein("workspace.merge").and_then(|merge| merge.as_bool()) == Some(false),
+            conflict: step.skein("workspace.conflict").and_then(|step| step.as_str()).map(str::to_owned),
             restores: on_retry == OnRetry::Reset || step.policy.on_interrupted == OnInterrupted::Restore,
             checked: work.check.is_some(),
         }
