@@ -130,12 +130,7 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     take_in(&run, &folder, job)?;
     tree.begin(visit, &files)?;
     handoff::copy_logs(&job.handed, &run, &files);
-    // Only the checker of this attempt is told it.
-    let check = (job.attempt.role == Role::Check).then(chance::hex::<16>);
-    if check.is_some() {
-        // What an earlier check decided, or the worker wrote in its place, is not this one's.
-        remove_decision(&folder, job)?;
-    }
+    let check = check(&folder, job)?;
     let mut environment = environment::of(job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
     if tree.earlier.is_some() {
@@ -155,9 +150,8 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         earlier: tree.earlier.as_deref(),
     };
     let command = Command::of(job, |agent| prompt::of(job, agent, plain)).map_err(never)?;
-    let mut task = Task::new(command.program, folder.path(), files.log(), mark.clone());
-    task.notes = Some(run.notes());
-    task.arguments = command.arguments;
+    let speaks = command.speaks;
+    let mut task = task(shared, job, &run, &files, &folder, command);
     task.environment = environment;
     let own = tree.behind(visit).map_err(never)?;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
@@ -167,13 +161,6 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         task.environment.push(("TMPDIR".into(), scratch.path().into()));
     }
     task.behind = behind;
-    task.stdin = command.stdin.into();
-    task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
-    let limits = [job.limit, job.tool().and_then(|tool| tool.limit)];
-    task.limit = limits.into_iter().flatten().min();
-    (task.idle, task.start) = (job.idle, job.start);
-    task.filter = shared.filter();
-    task.tell = shared.tell(job);
     let ground = Ground::of(&task, job, &places, &own_files).map_err(wrong)?;
     task.preface = briefing.notes.iter().map(|note| shared.redactor.redact_str(note)).collect();
     let hired = hire::hire(shared, job, &run, plain, &mut task)?;
@@ -183,7 +170,7 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     let protected = protected.map(|protected| (protected, shared.company.enter(folder.path())));
     let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
     let workspace = workspace.map(|workspace| tree.of_shared(&workspace)).transpose().map_err(never)?;
-    let (state, speaks) = (shared.state.path().to_owned(), command.speaks);
+    let state = shared.state.path().to_owned();
     let laid = Laid {
         job: Arc::clone(job),
         run,
@@ -205,6 +192,38 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         tree,
     };
     Ok(Begun::Ready(Box::new((task, laid))))
+}
+
+/// What only the checker of this attempt is told, so that nobody else can decide for it.
+fn check(folder: &Root, job: &Job) -> Result<Option<String>, AttemptEnd> {
+    if job.attempt.role != Role::Check {
+        return Ok(None);
+    }
+    // What an earlier check decided, or the worker wrote in its place, is not this one's.
+    remove_decision(folder, job)?;
+    Ok(Some(chance::hex::<16>()))
+}
+
+/// The program, with what it reads and how long it may take.
+fn task(
+    shared: &Shared,
+    job: &Job,
+    run: &RunDir,
+    files: &AttemptDir,
+    folder: &Root,
+    command: Command,
+) -> Task {
+    let mut task = Task::new(command.program, folder.path(), files.log(), mark(shared, job));
+    task.notes = Some(run.notes());
+    task.arguments = command.arguments;
+    task.stdin = command.stdin.into();
+    task.stdout = (command.speaks != Speaks::File).then(|| files.stdout());
+    let limits = [job.limit, job.tool().and_then(|tool| tool.limit)];
+    task.limit = limits.into_iter().flatten().min();
+    (task.idle, task.start) = (job.idle, job.start);
+    task.filter = shared.filter();
+    task.tell = shared.tell(job);
+    task
 }
 
 /// Brings the context folder up to date with what has been done so far.

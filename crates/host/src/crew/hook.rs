@@ -38,7 +38,7 @@ enum Act {
 }
 
 /// What an act comes to.
-enum Doing {
+enum Comes {
     /// A program, which is watched like any other.
     Start(Box<Task>),
     /// Nothing that could be stopped: it ends by itself, and soon.
@@ -60,8 +60,8 @@ pub(super) fn run(shared: &Arc<Shared>, running: Running<'_>, number: u32, publi
     shared.live().insert(key.clone(), Live::Ahead { stopped: false });
     let body = move || {
         let task = match hook.lay_out(&shared) {
-            Ok(Doing::Start(task)) => *task,
-            Ok(Doing::Say(said)) => {
+            Ok(Comes::Start(task)) => *task,
+            Ok(Comes::Say(said)) => {
                 // The host may end meanwhile: whoever goes on with the run says it again.
                 shared.gone(&key);
                 let said = say(&shared, &said.0, &said.1);
@@ -126,7 +126,7 @@ impl Hook {
         Ok(Hook { run: run.clone(), number, act, about, env })
     }
 
-    fn lay_out(self, shared: &Shared) -> Result<Doing, String> {
+    fn lay_out(self, shared: &Shared) -> Result<Comes, String> {
         let (program, arguments, stdin) = match &self.act {
             Act::Run { program, arguments } => (
                 found(&self.about, program),
@@ -146,7 +146,7 @@ impl Hook {
                         let words = ["--app-name=Skein", "--", &message.title, &message.text];
                         (DESKTOP.into(), words.map(str::to_owned).to_vec(), Arc::from([]))
                     }
-                    other => return Ok(Doing::Say(Box::new((other.clone(), message)))),
+                    other => return Ok(Comes::Say(Box::new((other.clone(), message)))),
                 }
             }
         };
@@ -156,7 +156,7 @@ impl Hook {
         }
         task.arguments = arguments.into_iter().map(Into::into).collect();
         task.stdin = stdin;
-        Ok(Doing::Start(Box::new(task)))
+        Ok(Comes::Start(Box::new(task)))
     }
 
     fn task(&self, shared: &Shared, program: PathBuf) -> Result<Task, String> {

@@ -21,6 +21,7 @@ mod handoff;
 mod hire;
 mod hook;
 mod job;
+mod live;
 mod overlay;
 mod prompt;
 mod protect;
@@ -60,9 +61,9 @@ pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 
 use self::{
     attempt::{Begun, Laid},
-    builtin::Call,
     company::Company,
     job::Job,
+    live::{Doing, Live},
     telemetry::Telemetry,
     tree::Trees,
 };
@@ -123,22 +124,6 @@ struct Shared {
     taping: Mutex<()>,
     /// Told when something of `live` is gone or called off.
     left: Condvar,
-}
-
-/// What is being done, and for which run.
-type Doing = (RunId, Work);
-
-/// An attempt or a hook that has begun.
-enum Live {
-    /// Its program has not been started; whether it is still to be.
-    Ahead { stopped: bool },
-    Working {
-        handle: Handle,
-        /// How it is to end, if someone asked for that: what is started after it for the same is not to go on either.
-        ending: Option<fn(&Handle)>,
-    },
-    /// It is done in this process.
-    Called(Arc<Call>),
 }
 
 impl fmt::Debug for Crew {
@@ -284,15 +269,7 @@ impl Shared {
     /// From now on it is stopped by this. It may have been called off before.
     fn started(&self, key: &Doing, handle: Handle) {
         if let Some(live) = self.live().get_mut(key) {
-            let ending = match live {
-                Live::Ahead { stopped: true } => Some(Handle::stop as fn(&Handle)),
-                Live::Ahead { stopped: false } | Live::Called(_) => None,
-                Live::Working { ending, .. } => *ending,
-            };
-            if let Some(end) = ending {
-                end(&handle);
-            }
-            *live = Live::Working { handle, ending };
+            live.started(handle);
         }
     }
 
@@ -370,30 +347,6 @@ impl Shared {
             if of == run {
                 what(live);
             }
-        }
-    }
-}
-
-impl Live {
-    fn stop(&mut self) {
-        match self {
-            Live::Ahead { stopped } => *stopped = true,
-            Live::Working { handle, ending } => {
-                handle.stop();
-                ending.get_or_insert(Handle::stop);
-            }
-            Live::Called(call) => call.stop(),
-        }
-    }
-
-    fn kill(&mut self) {
-        match self {
-            Live::Ahead { stopped } => *stopped = true,
-            Live::Working { handle, ending } => {
-                handle.kill();
-                *ending = Some(Handle::kill);
-            }
-            Live::Called(call) => call.stop(),
         }
     }
 }
