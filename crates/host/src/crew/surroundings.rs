@@ -3,10 +3,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
-use skein_core::view::TelemetryEvent;
-
+use super::telemetry::TelemetryEvent;
 use crate::{memory::Module, notify::Channel};
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -4,6 +4,8 @@
 //! Everything is worked out from the state, so what a crash kept from being told is told when the run goes on. A thread
 //! does it, and a channel that fails is not tried again by this process.
 
+mod ioa;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -19,8 +21,9 @@ use serde_json::{Value, json};
 use skein_core::{
     engine::{Batch, Event},
     ids::RunId,
-    view::{TelemetryEvent, telemetry, telemetry_of_run, telemetry_of_step},
 };
+
+pub use ioa::TelemetryEvent;
 
 use super::{Shared, about::About, hook::say, surroundings::Asking};
 use crate::{
@@ -71,7 +74,7 @@ impl Telemetry {
         let (asking, events) = match is_new {
             true => {
                 let asking = About::read(about).map(|about| about.surroundings.telemetry).unwrap_or_default();
-                (Some(asking), telemetry(plan, state))
+                (Some(asking), ioa::all(plan, state))
             }
             false => (None, news(running, batch)),
         };
@@ -104,13 +107,13 @@ fn news(running: Running<'_>, batch: &Batch) -> Vec<TelemetryEvent> {
     for record in &batch.records {
         match &record.event {
             Event::StepEnded { at, .. } => {
-                events.extend(telemetry_of_step(plan, state, *at).map(|(_, event)| event));
+                events.extend(ioa::of_step(plan, state, *at).map(|(_, event)| event));
             }
             Event::UndoBegan { .. } | Event::RunDecided { .. } => whole = true,
             _ => {}
         }
     }
-    events.extend(whole.then(|| telemetry_of_run(plan, state)).into_iter().flatten());
+    events.extend(whole.then(|| ioa::of_run(plan, state)).into_iter().flatten());
     events
 }
 

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{
+use skein_core::{
     engine::{InstanceIx, Outcome, RunState, StepAt, Walk, utc},
     ids::{RunId, uuid},
     ir::{Effect, Kind, RunStatus, Step, Then, Worker, Workflow},
@@ -29,7 +29,7 @@ pub struct TelemetryEvent {
 }
 
 /// What all events of a run have in common, in the form of a UUID.
-pub fn correlation(run: &RunId) -> String {
+fn correlation(run: &RunId) -> String {
     let hash = blake3::hash(run.as_str().as_bytes());
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.as_bytes()[..16]);
@@ -37,20 +37,19 @@ pub fn correlation(run: &RunId) -> String {
 }
 
 /// Everything that has happened so far, of the run as a whole and of each step.
-pub fn telemetry(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
+pub fn all(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
     let count = state.instances.first().map_or(0, |root| root.steps.len());
-    let steps =
-        (0..).take(count).filter_map(|step| telemetry_of_step(plan, state, StepAt(InstanceIx::ROOT, step)));
+    let steps = (0..).take(count).filter_map(|step| of_step(plan, state, StepAt(InstanceIx::ROOT, step)));
     let mut events: Vec<(Time, TelemetryEvent)> = steps.collect();
     // Steps in the order in which they ended; the run's own events are before and after them.
     events.sort_by_key(|(at, _)| *at);
     let (begun, later): (Vec<_>, Vec<_>) =
-        telemetry_of_run(plan, state).into_iter().partition(|event| event.event.ends_with("_started"));
+        of_run(plan, state).into_iter().partition(|event| event.event.ends_with("_started"));
     begun.into_iter().chain(events.into_iter().map(|(_, event)| event)).chain(later).collect()
 }
 
 /// What has happened to the run as a whole.
-pub fn telemetry_of_run(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
+pub fn of_run(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
     let Some(of) = Of::new(plan, state) else { return Vec::new() };
     let root = state.instance(InstanceIx::ROOT);
     let mut events = vec![of.event(
@@ -74,7 +73,7 @@ pub fn telemetry_of_run(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
 }
 
 /// What became of a step, if it has ended, and when.
-pub fn telemetry_of_step(plan: &Plan, state: &RunState, at: StepAt) -> Option<(Time, TelemetryEvent)> {
+pub fn of_step(plan: &Plan, state: &RunState, at: StepAt) -> Option<(Time, TelemetryEvent)> {
     let of = Of::new(plan, state)?;
     if at.0 != InstanceIx::ROOT {
         return None;
@@ -142,7 +141,7 @@ impl<'a> Of<'a> {
     /// The first step whose failure counts against the run.
     fn failed(&self) -> Option<StepAt> {
         let steps = &self.state.instance(InstanceIx::ROOT).steps;
-        let counts = |step: &crate::engine::StepState| {
+        let counts = |step: &skein_core::engine::StepState| {
             let bad = !matches!(step.outcome, None | Some(Outcome::Succeeded | Outcome::Skipped(_)));
             bad && step.effect.is_none_or(|effect| effect.then != Then::GoOn)
         };
