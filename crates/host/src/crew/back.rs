@@ -122,6 +122,14 @@ fn parse(text: &str) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
+/// The first few of many names, and how many more there are.
+pub fn few(names: impl ExactSizeIterator<Item = String>) -> String {
+    const NAMED: usize = 10;
+    let more = names.len().saturating_sub(NAMED);
+    let first = names.take(NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{first} and {more} more") } else { first }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

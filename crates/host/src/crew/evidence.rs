@@ -22,6 +22,7 @@ use skein_core::{
 use super::{
     Doing, Shared,
     attempt::never,
+    back::few,
     confine::{self, Places},
     environment::Environment,
     job::Job,
@@ -34,9 +35,6 @@ use crate::{
         root::{Identity, Opened, PathError},
     },
 };
-
-/// So many of the files that were changed are named.
-const NAMED: usize = 10;
 
 /// What a command that proves something is not told: it gives nothing back.
 const OF_WORKER: [&str; 3] = ["SKEIN_OUTPUT", "SKEIN_ERROR", "SKEIN_INPUTS"];
@@ -187,12 +185,10 @@ impl Proving {
         let changed = self.before.files.became(&now);
         let changed: Vec<String> =
             changed.into_iter().map(|(path, _)| path).filter(|path| pattern.matches(path)).collect();
-        let more = changed.len().saturating_sub(NAMED);
-        let mut found = changed.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-        if more > 0 {
-            found += &format!(" and {more} more");
+        match changed.is_empty() {
+            true => (false, "nothing is".to_owned()),
+            false => (true, few(changed.into_iter())),
         }
-        (!changed.is_empty(), if found.is_empty() { "nothing is".to_owned() } else { found })
     }
 
     fn fits(&self, path: &str, of: &str) -> Result<(), String> {

@@ -16,7 +16,13 @@ use skein_core::{
     plan::Hash,
 };
 
-use super::{Shared, attempt::never, back::cut, confine::Reach, job::Job};
+use super::{
+    Shared,
+    attempt::never,
+    back::{cut, few},
+    confine::Reach,
+    job::Job,
+};
 use crate::{
     wall::Kept,
     workspace::{
@@ -30,8 +36,6 @@ const PLACES: usize = 256;
 /// Of larger files, and of more in all, no copy is kept to put back.
 const COPY_BYTES: u64 = 1024 * 1024;
 const COPIES_BYTES: u64 = 16 * COPY_BYTES;
-/// So many files are named.
-const NAMED: usize = 10;
 
 /// Where it is kept how it was, in the folder of the attempt.
 const BEFORE: &str = "before.json";
@@ -267,10 +271,7 @@ fn told(found: &[Found], mended: bool) -> String {
         Became::Gone => "removed",
     };
     let name = |found: &Found| format!("`{}` ({})", found.path, word(found.became));
-    let mut names = found.iter().take(NAMED).map(name).collect::<Vec<_>>().join(", ");
-    if found.len() > NAMED {
-        names += &format!(" and {} more", found.len() - NAMED);
-    }
+    let names = few(found.iter().map(name));
     match mended {
         true => format!("it changed what is protected, which was put back: {names}"),
         false => format!(

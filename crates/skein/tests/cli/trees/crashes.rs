@@ -21,6 +21,21 @@ fn killed(going: Going) {
     assert_eq!(going.end().0, None);
 }
 
+/// A run whose engine is killed while its step is at work, and which then goes on to a good end: its id, and what was told of
+/// that.
+fn killed_and_resumed(project: &Project) -> (String, String) {
+    let going = project.begin("run flow.yaml --format jsonl");
+    let run = going.run();
+    project.begun();
+    killed(going);
+    let resumed = project.begin(&format!("resume {run} --format jsonl"));
+    project.begun();
+    project.go();
+    let (code, lines, errors) = resumed.end();
+    assert_eq!(code, Some(0), "{lines}{errors}");
+    (run, lines)
+}
+
 /// The tree that was made first is the one that is gone on with, whatever became of the workspace meanwhile.
 #[test]
 fn a_killed_step_goes_on_in_the_same_tree() {
@@ -60,15 +75,7 @@ fn a_killed_step_has_its_workspace_put_back() {
             "set -e\ntest ! -e half.txt; echo half > half.txt; HOLD; echo $SKEIN_INTERRUPTED > done.txt",
         );
         project.folder.write("flow.yaml", flow(&step("it", &more, &script)));
-        let going = project.begin("run flow.yaml --format jsonl");
-        let run = going.run();
-        project.begun();
-        killed(going);
-        let resumed = project.begin(&format!("resume {run} --format jsonl"));
-        project.begun();
-        project.go();
-        let (code, lines, errors) = resumed.end();
-        assert_eq!(code, Some(0), "{workspace} {git}: {lines}{errors}");
+        let (run, lines) = killed_and_resumed(&project);
         assert!(lines.contains("\"restore\""), "{lines}");
         assert_eq!((project.read("half.txt").as_str(), project.read("done.txt").as_str()), ("half\n", "1\n"));
         project.ended_once(&run);
@@ -88,15 +95,7 @@ fn an_agent_without_a_session_begins_anew() {
     let workflow = "workflow: {id: anew, name: Anew, version: \"1.0.0\"}\nstages:\n  - id: it\n    name: It\n    \
         roles: {primary: \"agent:writer\"}\n    x-skein: {on_interrupted: resume}\n";
     project.folder.write("flow.yaml", workflow);
-    let going = project.begin("run flow.yaml --format jsonl");
-    let run = going.run();
-    project.begun();
-    killed(going);
-    let resumed = project.begin(&format!("resume {run} --format jsonl"));
-    project.begun();
-    project.go();
-    let (code, lines, errors) = resumed.end();
-    assert_eq!(code, Some(0), "{lines}{errors}");
+    killed_and_resumed(&project);
     let prompt = project.read("prompt.log");
     assert!(prompt.contains("was cut off. What it changed in the workspace was taken back."), "{prompt}");
 }
