@@ -61,8 +61,26 @@ pub(crate) fn check<'a>(
     }
     for used in uses {
         if !defines(sort, &known, used.name) {
-            sink.push(unknown(sort, &used, &known, sink));
+            sink.push(unknown(Code::NameNotDefined, sort, &used, &known, sink));
         }
+    }
+}
+
+/// Warns of each name that the project does not define, where it defines others of that sort: agents are not told what
+/// is not there, and work all the same.
+pub(crate) fn advise<'a>(
+    sort: Sort,
+    uses: impl IntoIterator<Item = Use<'a>>,
+    project: &dyn Project,
+    sink: &mut Sink,
+) {
+    let mut uses = uses.into_iter().peekable();
+    if uses.peek().is_none() {
+        return;
+    }
+    let known: BTreeSet<String> = project.names(sort).into_iter().collect();
+    for used in uses.filter(|used| !known.is_empty() && !known.contains(used.name)) {
+        sink.push(unknown(Code::NotTold, sort, &used, &known, sink));
     }
 }
 
@@ -92,17 +110,22 @@ fn unchecked(sort: Sort, first: &Use<'_>) -> Diagnostic {
         ),
         Sort::Tool => diagnostic.hint("define it before a run: `.tools/ID/TOOL.md`"),
         Sort::Action => diagnostic.hint("define it before a run: `.actions/ID/ACTION.md`"),
+        Sort::Server => diagnostic.hint("define it before a run: `[mcp.NAME]` in `skein.toml`"),
         Sort::Driver => diagnostic.hint("define it before a run: `.drivers/ID/DRIVER.md`"),
         _ => diagnostic,
     }
 }
 
-fn unknown(sort: Sort, used: &Use<'_>, known: &BTreeSet<String>, sink: &Sink) -> Diagnostic {
-    let (one, many) = sort.words();
-    let message = format!("there is no {one} `{}` in the project", used.name);
-    let diagnostic = used.diagnostic(Code::NameNotDefined, message);
+fn unknown(code: Code, sort: Sort, used: &Use<'_>, known: &BTreeSet<String>, sink: &Sink) -> Diagnostic {
+    let (one, many) = match sort {
+        Sort::Context => ("context module", "context modules"),
+        sort => sort.words(),
+    };
+    let not_told = if code == Code::NotTold { ", so its agent is not told of it" } else { "" };
+    let message = format!("there is no {one} `{}` in the project{not_told}", used.name);
+    let diagnostic = used.diagnostic(code, message);
     let near = || closest(used.name, known.iter().map(String::as_str));
-    match if sink.is_full(Code::NameNotDefined) { None } else { near() } {
+    match if sink.is_full(code) { None } else { near() } {
         Some(near) => {
             let diagnostic = diagnostic.hint(format!("did you mean `{near}`?"));
             match used.place() {

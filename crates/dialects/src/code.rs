@@ -116,6 +116,7 @@ codes! { // table
     0803 ReadsUnknownVariable Error,
     0804 ExpressionAsProgram Error,
     0805 BadCommand Error,
+    0806 NotTold Warning,
     // Legal and perhaps unwise.
     0901 NoTimeout Warning,
     0902 LongTimeout Warning,

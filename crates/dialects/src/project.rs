@@ -34,6 +34,8 @@ pub enum Sort {
     /// When something is started.
     Routine,
     Skill,
+    /// A server of tools (MCP).
+    Server,
     /// A module of context.
     Context,
     Domain,
@@ -43,7 +45,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    pub const ALL: [Sort; 12] = [
+    pub const ALL: [Sort; 13] = [
         Sort::Workflow,
         Sort::Agent,
         Sort::Tool,
@@ -51,6 +53,7 @@ impl Sort {
         Sort::Action,
         Sort::Routine,
         Sort::Skill,
+        Sort::Server,
         Sort::Context,
         Sort::Domain,
         Sort::Governance,
@@ -68,6 +71,7 @@ impl Sort {
             Sort::Action => ("action", "actions"),
             Sort::Routine => ("routine", "routines"),
             Sort::Skill => ("skill", "skills"),
+            Sort::Server => ("server", "servers"),
             Sort::Context => ("context", "contexts"),
             Sort::Domain => ("domain", "domains"),
             Sort::Governance => ("governance", "governance"),

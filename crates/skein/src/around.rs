@@ -1,9 +1,12 @@
-//! What the agents of a project are told besides: context modules and skills, each a file that people write.
+//! What the agents of a project are told besides: context modules, skills and commands, each a file that people write.
 //!
 //! Owns where they are looked for. What is not there, or cannot be read, keeps nothing from beginning: the log of a step
 //! says what it was not told.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde::Deserialize;
 use skein_core::{
@@ -22,6 +25,8 @@ const MODULES: [&str; 2] = ["context", ".claude/context"];
 /// Where folders are that say what a skill is, and the file that does.
 const SKILLS: [&str; 2] = ["skills", ".claude/skills"];
 const SKILL: &str = "SKILL.md";
+/// Where files are that say what a command of an agent is.
+const COMMANDS: [&str; 2] = ["commands", ".claude/commands"];
 /// What of a text is kept with a run. More than that fits into no prompt.
 const MOST: usize = 64 * 1024;
 
@@ -51,7 +56,7 @@ pub fn settle(workflow: &Workflow, step: &Step, worker: &Worker, project: &OnDis
         }
     }
     for name in wanted.tools {
-        if let Some(skill) = skill(project, &name) {
+        if let Some(skill) = skill(project, &name).or_else(|| command(project, &name)) {
             about.surroundings.skills.insert(name, skill);
         }
     }
@@ -85,13 +90,22 @@ fn skill(project: &OnDisk, reference: &str) -> Option<Skill> {
     Some(Skill { text: beginning(skein_dialects::body(&source)), folder })
 }
 
-/// A file or folder of a name in one of these folders. A name is no path, so nothing leads elsewhere but a link of the
-/// project's own.
+/// A command is told like a skill that is one file: what people would say by it. Nothing of it is run by us.
+fn command(project: &OnDisk, reference: &str) -> Option<Skill> {
+    let name = reference.strip_prefix("command:")?;
+    let file = found(&project.root, &COMMANDS, &format!("{name}.md"))?;
+    let text = beginning(skein_dialects::body(&*project.source(&file).ok()?));
+    Some(Skill { text, folder: file.parent()?.to_owned() })
+}
+
+/// A file or folder of a name in one of these folders. A name is no path, and a link that leads out of the project is not
+/// followed: an agent would be told what is none of the project's.
 fn found(root: &Path, folders: &[&str], name: &str) -> Option<PathBuf> {
     if !is_name(name) {
         return None;
     }
-    folders.iter().map(|folder| root.join(folder).join(name)).find(|path| path.exists())
+    let within = |path: &PathBuf| fs::canonicalize(path).is_ok_and(|whole| whole.starts_with(root));
+    folders.iter().map(|folder| root.join(folder).join(name)).find(within)
 }
 
 fn beginning(text: &str) -> String {

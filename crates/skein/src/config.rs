@@ -44,6 +44,10 @@ pub struct Config {
     /// A folder of agents, skills and other things that projects share.
     pub collection: Option<String>,
     pub drivers: Drivers,
+    /// Servers of tools that a step may ask for, by name.
+    pub mcp: BTreeMap<String, Server>,
+    /// Whether those of `.mcp.json` may be asked for, too.
+    pub mcp_json: bool,
     #[serde(deserialize_with = "workers")]
     pub workers: BTreeMap<String, Program>,
     /// What models cost, by the name of each.
@@ -85,6 +89,19 @@ pub struct Agent {
     pub capabilities: Vec<Capability>,
     pub instructions: Option<String>,
     pub command: Vec<String>,
+}
+
+/// A server of tools (MCP): a program that an agent starts, or an address that it asks.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    pub command: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    /// Names from `[secrets]`, which it is given as variables of the same names.
+    pub secrets: Vec<String>,
+    pub url: Option<String>,
+    /// The name of the secret that is sent to the address.
+    pub bearer: Option<String>,
 }
 
 /// Which drivers may do the work of tools.

@@ -32,6 +32,7 @@ mod read;
 mod resolve;
 mod result;
 mod say;
+mod servers;
 mod settle;
 mod state;
 mod taped;

@@ -15,7 +15,7 @@ use skein_core::{
 };
 use skein_dialects::Dialect;
 use skein_host::{
-    agent,
+    agent::{self, Server},
     crew::{
         About, Agent, Keeping, Program, Tool, is_repository,
         relay::{self, Named},
@@ -29,6 +29,7 @@ use crate::{
     config::{self, CUSTOM, Config},
     project::OnDisk,
     resolve::Resolutions,
+    servers,
 };
 
 /// What someone said about this run.
@@ -171,6 +172,7 @@ impl Settle<'_> {
         if [Some(&work.worker), check].into_iter().flatten().any(|worker| is_agent(&worker)) {
             self.others(step);
         }
+        self.servers(step, &work.worker);
         if let Err(error) = self.grants.check(work.isolation.workspace.as_deref()) {
             self.problems.push(format!("`{}`: {error}", step.id));
         }
@@ -309,6 +311,20 @@ impl Settle<'_> {
         }
         let refused = found.refused.as_ref();
         self.problems.extend(refused.map(|no| format!("`{}`: {} ({})", step.id, no.message, no.code)));
+    }
+
+    /// The servers of tools that the step asks for. One that is not there would be missed only when it is too late.
+    fn servers(&mut self, step: &Step, worker: &Worker) {
+        let Worker::Agent { tools, .. } = worker else { return };
+        for name in tools.iter().filter_map(|tool| tool.strip_prefix(Server::SORT)) {
+            match servers::find(name, self.project, self.about.replay.is_some()) {
+                Ok(server) => {
+                    server.needs().for_each(|secret| self.secret(step, secret));
+                    self.about.surroundings.servers.insert(name.to_owned(), server);
+                }
+                Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
+            }
+        }
     }
 
     fn secret(&mut self, step: &Step, name: &str) {

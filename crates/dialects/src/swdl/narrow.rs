@@ -10,7 +10,7 @@ use skein_core::{ids::StepId, time::Millis};
 
 use super::{
     defaults::{self, OnTimeout},
-    syntax::{Asked, Does, GateDef, Stage, Workflow},
+    syntax::{Does, GateDef, Stage, Workflow},
 };
 use crate::{
     code::Code,
@@ -52,7 +52,7 @@ impl<'a> Narrow<'_, 'a> {
     }
 
     fn tools(&mut self, was: &Stage<'_>) {
-        let (Some(asked), Some(old)) = (asked(&self.stage.does), asked(&was.does)) else { return };
+        let (Some(asked), Some(old)) = (self.stage.asked(), was.asked()) else { return };
         let known: BTreeSet<&str> = old.roles.tools.iter().map(|(_, tool)| *tool).collect();
         for (given, tool) in &asked.roles.tools {
             if !known.contains(tool) {
@@ -98,14 +98,6 @@ fn replaced<'a>(node: Node<'a>, base: &Arc<Source>) -> Option<Node<'a>> {
         return Some(node);
     }
     node.fields().into_iter().flatten().find_map(|field| replaced(field.value, base))
-}
-
-fn asked<'s, 'a>(does: &'s Does<'a>) -> Option<&'s Asked<'a>> {
-    match does {
-        Does::Agent(asked) => Some(asked),
-        Does::FanOut { template, .. } => template.as_ref().map(|(_, asked)| &**asked),
-        Does::Gate(_) | Does::Unclear => None,
-    }
 }
 
 /// How long a gate waits for a decision.

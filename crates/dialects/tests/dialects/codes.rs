@@ -120,6 +120,8 @@ impl Around {
                     "roles" => Sort::Role,
                     "domains" => Sort::Domain,
                     "drivers" => Sort::Driver,
+                    "modules" => Sort::Context,
+                    "servers" => Sort::Server,
                     _ => panic!("a project defines no {sort}"),
                 };
                 around.names.insert(sort, fence.text.lines().map(str::to_owned).collect());

@@ -34,11 +34,13 @@ pub const SERVICE: &str = "agent_service";
 pub const REQUEST: &str = "agent_request";
 pub const USAGE: &str = "agent_usage";
 pub const NO_END: &str = "agent_no_end";
+pub const SERVER: &str = "agent_server";
 pub const MAX_TURNS: &str = "max_steps";
 pub const BUDGET: &str = code::BUDGET;
 
 /// The words of providers that mean the same everywhere, in small letters, and what they mean.
-const WORDS: [(&str, Kind); 22] = [
+const WORDS: [(&str, Kind); 23] = [
+    ("required mcp servers failed", Kind::Server),
     ("insufficient_quota", Kind::Billing),
     ("your current quota", Kind::Billing),
     ("quota exceeded", Kind::Billing),
@@ -85,6 +87,8 @@ pub enum Kind {
     Budget,
     /// It ended without saying that it is done.
     NoEnd,
+    /// A server of tools that it was to have is not there.
+    Server,
 }
 
 impl Kind {
@@ -123,6 +127,7 @@ impl Kind {
             Kind::Turns => (ErrorClass::NonRetryable, MAX_TURNS),
             Kind::Budget => (ErrorClass::NonRetryable, BUDGET),
             Kind::NoEnd => (ErrorClass::AgentError, NO_END),
+            Kind::Server => (ErrorClass::Transient, SERVER),
         }
     }
 }
@@ -154,6 +159,11 @@ impl Failure {
     /// Whether it is that a budget is spent.
     pub fn is_budget(&self) -> bool {
         self.code == Some(BUDGET)
+    }
+
+    /// Work without the tools that were asked for would only seem to be done.
+    pub fn of_server(name: &str, how: &str) -> Failure {
+        Failure::new(Kind::Server, format!("its server `mcp:{name}` cannot be used: {how}"))
     }
 
     /// A session that cannot be gone on with.

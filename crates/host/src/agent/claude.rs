@@ -11,6 +11,7 @@ use super::{
     event::{micro_usd, number, text},
     flags::{Run, line},
     home::personal,
+    server::listed,
 };
 
 #[derive(Debug)]
@@ -85,7 +86,14 @@ impl Adapter for Claude {
         }
         call.args(request.arguments);
         // Those that take any number of words come last.
-        let (tools, rules) = flags(request.may);
+        let (tools, mut rules) = flags(request.may);
+        if !request.servers.is_empty() {
+            let file = request.files.join("servers.json");
+            call.arg("--mcp-config").arg(&file);
+            call.files.push((file, listed(request.servers).to_string().into_bytes()));
+            // All tools of a server, and those of no other.
+            rules.extend(request.servers.iter().map(|(name, _)| format!(",mcp__{name}")));
+        }
         call.args(["--permission-mode", "dontAsk", "--tools", &tools, "--allowedTools", &rules]);
         call.arg("--add-dir").arg(&request.may.back);
         for (name, value) in QUIET {
@@ -192,7 +200,16 @@ impl Events {
 
     fn system(&mut self, event: &Value) -> Vec<Heard> {
         match text(event, "/subtype") {
-            "init" => vec![Heard::Session(text(event, "/session_id").to_owned())],
+            "init" => {
+                let servers = event["mcp_servers"].as_array().map_or(&[][..], Vec::as_slice);
+                // What is neither there nor still to come will not be.
+                let gone =
+                    servers.iter().find(|server| !matches!(text(server, "/status"), "connected" | "pending"));
+                let gone =
+                    gone.map(|server| Failure::of_server(text(server, "/name"), text(server, "/status")));
+                let session = Heard::Session(text(event, "/session_id").to_owned());
+                [session].into_iter().chain(gone.map(Heard::Hopeless)).collect()
+            }
             "api_retry" => {
                 let status = number(event, "/error_status");
                 let message = format!("its service answers with {status}, and it tries again");

@@ -12,7 +12,7 @@ use serde_json::Value;
 use skein_core::limits;
 
 use super::{
-    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
+    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Server, Session, Spent, Used,
     class::Kind,
     event::{number, text},
     flags::Run,
@@ -93,6 +93,9 @@ impl Adapter for Codex {
             call.args(["-m", model]);
         }
         call.args(flags(request.may));
+        for (name, server) in request.servers {
+            call.arg("-c").arg(format!("mcp_servers.{name}={}", table(server)));
+        }
         if let Some(schema) = request.schema.and_then(strict) {
             let file = request.files.join("schema.json");
             call.arg("--output-schema").arg(&file);
@@ -141,6 +144,27 @@ fn flags(may: &May) -> Vec<String> {
     // It would make a folder there, where nothing can be written.
     words.extend(["-c".to_owned(), "sandbox_workspace_write.exclude_slash_tmp=true".to_owned()]);
     words
+}
+
+/// A server as a table of its configuration. It is asked for, so that there is nothing to work with where it does not start.
+fn table(server: &Server) -> String {
+    // What is quoted in JSON is quoted in TOML.
+    let quoted = |text: &str| Value::from(text).to_string();
+    let list = |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(",");
+    let own = match &server.url {
+        Some(url) => {
+            let bearer = server.bearer.iter().map(|name| format!(",bearer_token_env_var={}", quoted(name)));
+            format!("url={}{}", quoted(url), bearer.collect::<String>())
+        }
+        None => {
+            let (program, arguments) = server.words();
+            let env = server.env.iter().map(|(name, value)| format!("{}={}", quoted(name), quoted(value)));
+            let env = env.collect::<Vec<_>>().join(",");
+            let (program, arguments, secrets) = (quoted(program), list(arguments), list(&server.secrets));
+            format!("command={program},args=[{arguments}],env={{{env}}},env_vars=[{secrets}]")
+        }
+    };
+    format!("{{{own},required=true,default_tools_approval_mode=\"approve\"}}")
 }
 
 /// The program that a script of this package starts.
@@ -280,10 +304,16 @@ impl Events {
                 Some(Heard::Tool { name: "edit".to_owned(), on: paths.join(", ") })
             }
             ("error", true) => Some(Heard::Note(text(item, "/message").to_owned())),
-            ("web_search" | "mcp_tool_call", false) => Some(Heard::Tool {
-                name: text(item, "/type").to_owned(),
-                on: text(item, "/query").to_owned(),
+            ("web_search", false) => {
+                Some(Heard::Tool { name: "web_search".to_owned(), on: text(item, "/query").to_owned() })
+            }
+            ("mcp_tool_call", false) => Some(Heard::Tool {
+                name: text(item, "/server").to_owned(),
+                on: text(item, "/tool").to_owned(),
             }),
+            ("mcp_tool_call", true) if !item["error"].is_null() => {
+                Some(Heard::Note(text(item, "/error/message").to_owned()))
+            }
             _ => None,
         };
         let turn = matches!(heard, Some(Heard::Tool { .. })).then_some(Heard::Turn);

@@ -15,6 +15,7 @@ mod home;
 mod meter;
 mod note;
 mod opencode;
+mod server;
 mod stream;
 
 use std::{
@@ -34,6 +35,7 @@ pub use self::{
     home::{Home, Login},
     meter::{Left, Meter, Price},
     note::Note,
+    server::Server,
 };
 
 /// A program that is a coding agent.
@@ -94,6 +96,8 @@ pub struct Request<'a> {
     pub command_time: Option<Millis>,
     /// What it may spend, in millionths.
     pub micro_usd: Option<u64>,
+    /// Servers of tools that it is given, by name.
+    pub servers: &'a [(&'a str, &'a Server)],
     pub home: &'a Home,
     /// Where it works.
     pub folder: &'a Path,

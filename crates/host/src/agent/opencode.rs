@@ -3,13 +3,16 @@
 //! It prints no event while it tries again, and tries some things for ever. So its log is asked for, too: it tells which
 //! session it is before any model is asked, and every error when it happens.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Map, Value, json};
 use skein_core::time::Millis;
 
 use super::{
-    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
+    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Server, Session, Spent, Used,
     class::Kind,
     event::{micro_usd, number, text},
     flags::{Run, line},
@@ -99,6 +102,10 @@ impl Adapter for OpenCode {
             "share": "disabled",
             "permission": permission(request.may),
         });
+        for (name, own) in request.servers {
+            config["mcp"][*name] = server(own);
+            config["permission"][format!("{name}_*")] = json!("allow");
+        }
         if let Some(most) = request.command_time {
             call.set("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
             let (path, script) = shell(request.files, most);
@@ -122,8 +129,8 @@ impl Adapter for OpenCode {
         call
     }
 
-    fn reader(&self, _home: &Home) -> Box<dyn Reader> {
-        Box::new(Events::default())
+    fn reader(&self, home: &Home) -> Box<dyn Reader> {
+        Box::new(Events { inherits: home.path.is_none(), ..Events::default() })
     }
 }
 
@@ -160,6 +167,23 @@ fn permission(may: &May) -> Value {
     Value::Object(all)
 }
 
+/// A server as its configuration has it. It fills in `{env:NAME}` itself, from its environment.
+fn server(server: &Server) -> Value {
+    let filled = |name: &String| format!("{{env:{name}}}");
+    match &server.url {
+        Some(url) => {
+            let bearer =
+                server.bearer.iter().map(|name| ("Authorization", format!("Bearer {}", filled(name))));
+            json!({"type": "remote", "url": url, "headers": bearer.collect::<BTreeMap<_, _>>(), "oauth": false})
+        }
+        None => {
+            let mut env = server.env.clone();
+            env.extend(server.secrets.iter().map(|name| (name.clone(), filled(name))));
+            json!({"type": "local", "command": server.command, "environment": env})
+        }
+    }
+}
+
 /// The end of a path. It is matched against a path from the repository, which begins nobody knows how.
 fn end(path: &Path) -> String {
     let parts: Vec<_> =
@@ -190,6 +214,8 @@ fn installed(folder: &Path) -> [(PathBuf, Vec<u8>); 2] {
 
 #[derive(Default)]
 struct Events {
+    /// Whether it may have servers that nobody asked for.
+    inherits: bool,
     spent: Spent,
     said: String,
     /// Why the last step ended.
@@ -322,6 +348,11 @@ impl Reader for Events {
             Some("created") => {
                 let id = field(line, "id").filter(|id| id.starts_with("ses_"));
                 id.map(|id| Heard::Session(id.to_owned())).into_iter().collect()
+            }
+            Some("server unavailable") if !self.inherits => {
+                let (name, how) =
+                    (field(line, "key").unwrap_or_default(), field(line, "status").unwrap_or_default());
+                vec![Heard::Hopeless(Failure::of_server(name, how))]
             }
             Some("stream error") => self.failed(field(line, "error.error").unwrap_or_default()),
             _ => Vec::new(),

@@ -8,7 +8,10 @@ use skein_core::{
 };
 
 use super::{Shared, job::Job};
-use crate::memory::{Asked, Memories, Memory, Module, pack};
+use crate::{
+    agent::Server,
+    memory::{Asked, Memories, Memory, Module, pack},
+};
 
 /// What a step asks to be told.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -57,9 +60,15 @@ pub(super) fn of(shared: &Shared, job: &Job) -> Briefing {
     let mut notes = Vec::new();
     let mut parts: Vec<String> = Vec::new();
     for tool in &wanted.tools {
-        match around.skills.get(tool) {
-            Some(skill) => parts.push(skill.told(tool)),
-            None => notes.push(format!("`{tool}` is not here, so the agent is not told how to use it")),
+        match (around.skills.get(tool), tool.strip_prefix(Server::SORT)) {
+            (Some(skill), _) => parts.push(skill.told(tool)),
+            (None, Some(_)) if job.is_hired() => {}
+            (None, Some(_)) => {
+                notes.push(format!("`{tool}` is given to coding agents alone, and this is none"));
+            }
+            (None, None) => {
+                notes.push(format!("`{tool}` is not here, so the agent is not told how to use it"));
+            }
         }
     }
     let modules: Vec<(&str, Option<&Module>)> =

@@ -57,7 +57,9 @@ pub fn of(
 ) -> Result<Environment, SecretError> {
     let mut environment = base(&job.about, &job.env);
     let of_tool = job.tool().into_iter().flat_map(|tool| &tool.secrets);
-    let own: Vec<String> = job.isolation.secrets.iter().chain(of_tool).cloned().collect();
+    let of_servers = job.servers().into_iter().flat_map(|(_, server)| server.needs());
+    let own = job.isolation.secrets.iter().chain(of_tool).chain(of_servers);
+    let own: Vec<String> = own.cloned().collect();
     for (name, secret) in secrets.of(&own)? {
         environment.push((name.into(), secret.expose().into()));
     }

@@ -162,6 +162,9 @@ impl Hiring<'_> {
             let word = self.adapter.word();
             return Err(never(format!("nothing keeps the commands of {word} from the network")));
         }
+        if let Some((name, _)) = self.job.servers().first().filter(|_| !may.network) {
+            return Err(never(format!("nothing keeps the server `{name}` of its agent from the network")));
+        }
         let schema = self.job.outputs.document().filter(|schema| schema["type"] == "object");
         let call = self.adapter.call(&Request {
             model: self.model(),
@@ -170,6 +173,7 @@ impl Hiring<'_> {
             schema,
             max_turns: max_turns(self.job),
             command_time: command_time(self.job),
+            servers: &self.job.servers(),
             micro_usd: self.job.left.iter().filter_map(|left| left.micro_usd).min(),
             home: self.home,
             folder: self.around.folder,

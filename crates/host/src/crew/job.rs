@@ -25,7 +25,7 @@ use super::{
     tree::Keeping,
 };
 use crate::{
-    agent::Left,
+    agent::{Left, Server},
     hands::Running,
     workspace::{Ledger, RunDir, Story},
 };
@@ -225,6 +225,14 @@ impl Job {
     pub fn own_files(&self) -> impl Iterator<Item = &str> {
         let decision = self.decision_file.iter().filter(|_| self.attempt.role == Role::Check);
         decision.map(String::as_str).chain(self.gives.iter().map(|gives| gives.path.as_str()))
+    }
+
+    /// The servers of tools that its agent is given. A program of the project's own takes none.
+    pub fn servers(&self) -> Vec<(&str, &Server)> {
+        let named = self.wanted.tools.iter().filter(|_| self.is_hired());
+        let named = named.filter_map(|tool| tool.strip_prefix(Server::SORT));
+        let found = named.filter_map(|name| self.about.surroundings.servers.get_key_value(name));
+        found.map(|(name, server)| (name.as_str(), server)).collect()
     }
 
     /// The tool that does it, where a tool does.

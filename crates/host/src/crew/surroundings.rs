@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use super::telemetry::TelemetryEvent;
-use crate::{memory::Module, notify::Channel};
+use crate::{agent::Server, memory::Module, notify::Channel};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -19,6 +19,9 @@ pub struct Surroundings {
     /// Skills, by their references such as `skill:search`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub skills: BTreeMap<String, Skill>,
+    /// Servers of tools, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub servers: BTreeMap<String, Server>,
     /// Who asks to be told of what happens in the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub telemetry: Vec<Asking>,

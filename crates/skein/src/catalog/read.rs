@@ -11,7 +11,7 @@ use std::{
 use skein_dialects::{Position, Sort, card};
 
 use super::Entry;
-use crate::{config, project::OnDisk};
+use crate::{config, project::OnDisk, servers};
 
 /// No more of one folder is read than this.
 const MOST: usize = 10_000;
@@ -34,7 +34,8 @@ pub fn entries(project: &OnDisk, sort: Sort) -> Vec<Entry> {
             found.extend(reader.resources(&["agents", ".ioa/agents"], "Agent"));
             found
         }
-        Sort::Context => reader.files(&["context"], &["md"]),
+        Sort::Server => reader.servers(),
+        Sort::Context => reader.files(&["context", ".claude/context"], &["md"]),
         Sort::Domain => reader.resources(&["domains", ".ioa/domains"], "Domain"),
         Sort::Governance => reader.resources(&["governance", ".ioa/governance"], "Governance"),
         Sort::Role => reader.settings("roles", project.config.roles.keys()),
@@ -93,18 +94,31 @@ impl Reader<'_> {
     fn settings<'n>(&self, table: &str, names: impl Iterator<Item = &'n String>) -> Vec<Entry> {
         let path = self.project.root.join(config::NAME);
         let text = self.project.source(&path).map(|source| source.text.clone()).unwrap_or_default();
-        let entry = |name: &String| Entry {
+        names.map(|name| self.plain(name.clone(), &path, line_of(&text, table, name))).collect()
+    }
+
+    /// Something of which no more than its name and its place is known.
+    fn plain(&self, name: String, path: &Path, line: usize) -> Entry {
+        Entry {
             sort: self.sort,
-            name: name.clone(),
+            name,
             also: None,
             version: None,
             description: None,
             kind: None,
-            path: path.clone(),
-            at: Position { line: line_of(&text, table, name), column: 1 },
+            path: path.to_owned(),
+            at: Position { line, column: 1 },
             names: Vec::new(),
-        };
-        names.map(entry).collect()
+        }
+    }
+
+    /// Servers of tools: of `skein.toml`, and of another file where that counts.
+    fn servers(&self) -> Vec<Entry> {
+        let mut found = self.settings("mcp", self.project.config.mcp.keys());
+        let path = self.project.root.join(servers::FILE);
+        let others = servers::elsewhere(self.project).into_iter();
+        found.extend(others.map(|name| self.plain(name, &path, 1)));
+        found
     }
 
     fn entry(&self, path: &Path, called: &str) -> Entry {

@@ -128,6 +128,8 @@ impl Walk<'_> {
                     name.iter().for_each(|name| self.add(Sort::Agent, name, Some(step)));
                     let skills = tools.iter().filter_map(|tool| tool.strip_prefix("skill:"));
                     skills.for_each(|skill| self.add(Sort::Skill, skill, Some(step)));
+                    let servers = tools.iter().filter_map(|tool| tool.strip_prefix("mcp:"));
+                    servers.for_each(|server| self.add(Sort::Server, server, Some(step)));
                 }
                 Worker::Tool { tool, pinned } => {
                     self.add(Sort::Tool, tool, Some(step));

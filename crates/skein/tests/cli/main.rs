@@ -20,6 +20,7 @@ mod evidence;
 mod examples;
 mod files;
 mod forks;
+mod given;
 mod hooks;
 mod init;
 mod kept;

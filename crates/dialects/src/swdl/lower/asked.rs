@@ -83,7 +83,7 @@ impl<'a> Stages<'_, 'a, '_> {
 
 /// The stage's own modules, which come after the workflow's; and its memory over the workflow's.
 fn context(all: &StageContext<'_>, own: &StageContext<'_>) -> Context {
-    let modules = own.modules.iter().map(|module| (*module).to_owned()).collect();
+    let modules = own.modules.iter().map(|(_, module)| (*module).to_owned()).collect();
     let sources: Vec<&MemoryDef<'_>> = own.memory.iter().chain(&all.memory).collect();
     Context { directory: None, modules, memory: (!sources.is_empty()).then(|| memory(&sources)) }
 }

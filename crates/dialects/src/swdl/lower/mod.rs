@@ -19,7 +19,7 @@ use skein_core::{
 use self::{expressions::Expressions, hooks::Parts, stage::Stages};
 use super::{
     defaults, narrow, overrides,
-    syntax::{self, Does, Stage},
+    syntax::{self, Stage},
     words::words,
 };
 use crate::{
@@ -31,6 +31,7 @@ use crate::{
     places::Renames,
     problem::Voice,
     project::{Project, Sort},
+    read::Given,
     yaml::Tree,
 };
 
@@ -94,6 +95,14 @@ fn lower_workflow(
     let stages = source.stages.as_ref()?;
     let named = stages.iter().filter_map(named_agent);
     catalog::check(Sort::Agent, named, lowering.project, lowering.sink);
+    let servers = stages.iter().flat_map(|stage| named_tools(stage, "mcp:"));
+    catalog::check(Sort::Server, servers, lowering.project, lowering.sink);
+    let skills = stages.iter().flat_map(|stage| named_tools(stage, "skill:"));
+    catalog::advise(Sort::Skill, skills, lowering.project, lowering.sink);
+    let own = stages.iter().filter_map(Stage::asked).filter_map(|asked| asked.context.as_deref());
+    let modules = own.chain([&source.context]).flat_map(|context| &context.modules);
+    let modules = modules.map(|(given, module)| used(*given, module, "ctx:"));
+    catalog::advise(Sort::Context, modules, lowering.project, lowering.sink);
 
     let mut expressions = Expressions::new(lowering, source.config.env.iter().map(|(name, _)| *name));
     let env = source
@@ -125,19 +134,27 @@ fn lower_workflow(
 
 /// The agent of a stage, and where it is named.
 fn named_agent<'a>(stage: &Stage<'a>) -> Option<Use<'a>> {
-    let asked = match &stage.does {
-        Does::Agent(asked) => asked,
-        Does::FanOut { template, .. } => template.as_ref().map(|(_, asked)| asked)?,
-        Does::Gate(_) | Does::Unclear => return None,
-    };
-    let (given, name) = asked.roles.agent?;
-    Some(Use { name, source: given.node.source(), span: given.span() })
+    let (given, name) = stage.asked()?.roles.agent?;
+    Some(used(given, name, ""))
+}
+
+/// What of one sort the agent of a stage is given, and where each is named.
+fn named_tools<'a>(stage: &Stage<'a>, sort: &str) -> Vec<Use<'a>> {
+    let tools = stage.asked().into_iter().flat_map(|asked| &asked.roles.tools);
+    let tools = tools.filter(|(_, tool)| tool.starts_with(sort));
+    tools.map(|(given, tool)| used(*given, tool, sort)).collect()
+}
+
+/// A name without its sort, where it stands.
+fn used<'a>(given: Given<'a>, name: &'a str, sort: &str) -> Use<'a> {
+    let name = name.strip_prefix(sort).unwrap_or(name);
+    Use { name, source: given.node.source(), span: given.span() }
 }
 
 fn context(source: &syntax::Workflow<'_>) -> Context {
     Context {
         directory: None,
-        modules: source.context.modules.iter().map(|module| (*module).to_owned()).collect(),
+        modules: source.context.modules.iter().map(|(_, module)| (*module).to_owned()).collect(),
         memory: source.context.memory.as_ref().map(|memory| asked::memory(&[memory])),
     }
 }

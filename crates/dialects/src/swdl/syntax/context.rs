@@ -2,7 +2,7 @@
 
 use skein_core::closest::closest;
 
-use super::plain;
+use super::{is_plain, plain};
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
@@ -13,7 +13,8 @@ use crate::{
 /// The `context` of the workflow or of a stage.
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct StageContext<'a> {
-    pub modules: Vec<&'a str>,
+    /// References such as `ctx:rules`, and where they stand.
+    pub modules: Vec<(Given<'a>, &'a str)>,
     pub memory: Option<MemoryDef<'a>>,
 }
 
@@ -34,7 +35,7 @@ impl<'a> StageContext<'a> {
         };
         let items = fields.optional(modules).and_then(|given| given.list(sink)).unwrap_or_default();
         let context = StageContext {
-            modules: items.into_iter().filter_map(|item| read_module(item, sink)).collect(),
+            modules: items.into_iter().filter_map(|item| Some((item, read_module(item, sink)?))).collect(),
             memory: fields.optional("memory").and_then(|given| MemoryDef::read(given, sink)),
         };
         fields.finish(sink);
@@ -46,7 +47,7 @@ impl<'a> StageContext<'a> {
 fn read_module<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
     let text = plain(Some(given), sink)?;
     let name = text.strip_prefix(CONTEXT_MODULE).and_then(|rest| rest.strip_prefix(':'));
-    if name.is_some_and(|name| !name.is_empty()) {
+    if name.is_some_and(is_plain) {
         return Some(text);
     }
     let message = format!("`{text}` is not a context module");

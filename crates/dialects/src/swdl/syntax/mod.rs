@@ -27,6 +27,11 @@ use crate::{
 /// Longer ids are of no use to people, and one of a fan-out's steps is longer than its stage's.
 const ID_MOST: usize = 128;
 
+/// Whether a name is no path: it is looked up in folders of the project, and leads nowhere else.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
+}
+
 fn text<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {
     given.and_then(|given| given.text(sink)).map(|text| text.value)
 }

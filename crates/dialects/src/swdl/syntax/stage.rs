@@ -2,7 +2,7 @@
 
 use skein_core::{ids::StepId, time::Millis};
 
-use super::{Declared, Input, StageContext, StagePolicy, flag, id, length, plain, plains, words};
+use super::{Declared, Input, StageContext, StagePolicy, flag, id, is_plain, length, plain, plains, words};
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
@@ -206,6 +206,17 @@ fn read_fan_out<'a>(given: Given<'a>, sink: &mut Sink) -> Does<'a> {
     Does::FanOut { source, template }
 }
 
+impl<'a> Stage<'a> {
+    /// What its agent is asked, or that of each item.
+    pub fn asked(&self) -> Option<&Asked<'a>> {
+        match &self.does {
+            Does::Agent(asked) => Some(asked),
+            Does::FanOut { template, .. } => template.as_ref().map(|(_, asked)| &**asked),
+            Does::Gate(_) | Does::Unclear => None,
+        }
+    }
+}
+
 impl<'a> Asked<'a> {
     fn read(fields: &mut Fields<'a>, sink: &mut Sink) -> Asked<'a> {
         let context = fields.optional("context");
@@ -251,7 +262,7 @@ impl<'a> Roles<'a> {
 /// A reference to something that an agent may use, such as `skill:search`.
 fn read_tool<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
     let text = plain(Some(given), sink)?;
-    if text.split_once(':').is_some_and(|(sort, name)| ARTIFACTS.contains(&sort) && !name.is_empty()) {
+    if text.split_once(':').is_some_and(|(sort, name)| ARTIFACTS.contains(&sort) && is_plain(name)) {
         return Some(text);
     }
     let message = format!("`{text}` is not a reference to an artifact");

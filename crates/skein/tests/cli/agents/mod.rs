@@ -14,6 +14,9 @@ mod hangs;
 mod limits;
 mod relay;
 mod resumed;
+mod servers;
+#[path = "tidings/answer.rs"]
+mod tidings;
 mod trees;
 mod walls;
 mod works;

@@ -50,6 +50,8 @@ pub enum Call {
     /// The same for its decision.
     Decide(String),
     Run(String),
+    /// A tool of a server, by the names of both.
+    Tool(&'static str, &'static str, Value),
     /// Answers with a value.
     Answer(Value),
 }
@@ -127,7 +129,7 @@ impl Model {
 impl Inner {
     fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
         let mut reader = BufReader::new(stream.try_clone()?);
-        let Some((path, body)) = request(&mut reader)? else { return Ok(()) };
+        let Some(Posted { path, body, .. }) = request(&mut reader)? else { return Ok(()) };
         let mut stream = stream;
         let Some(service) = Service::of(&path) else {
             return respond(&mut stream, 404, &[], "{\"error\": {\"message\": \"not found\"}}");
@@ -172,11 +174,19 @@ fn gone(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
     reader.read(&mut [0]).map(drop)
 }
 
-/// The path and the body of a request. None: it asks for nothing.
-fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<(String, String)>> {
+/// Something that was sent.
+pub struct Posted {
+    pub path: String,
+    /// What whoever sent it is known by.
+    pub authorization: String,
+    pub body: String,
+}
+
+/// What is sent. None: nothing is.
+pub fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Posted>> {
     let mut first = String::new();
     reader.read_line(&mut first)?;
-    let (mut length, mut chunked) = (0, false);
+    let (mut length, mut chunked, mut authorization) = (0, false, String::new());
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 || line.trim().is_empty() {
@@ -185,6 +195,7 @@ fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<(String,
         let (name, value) = line.split_once(':').unwrap_or((&line, ""));
         match name.to_ascii_lowercase().as_str() {
             "content-length" => length = value.trim().parse().unwrap_or(0),
+            "authorization" => authorization = value.trim().to_owned(),
             "transfer-encoding" => chunked = value.contains("chunked"),
             _ => {}
         }
@@ -201,7 +212,8 @@ fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<(String,
         chunked = size > 0;
     }
     let path = first.strip_prefix("POST ").and_then(|rest| rest.split([' ', '?']).next());
-    Ok(path.map(|path| (path.to_owned(), String::from_utf8_lossy(&body).into_owned())))
+    let body = String::from_utf8_lossy(&body).into_owned();
+    Ok(path.map(|path| Posted { path: path.to_owned(), authorization, body }))
 }
 
 fn respond(

@@ -113,6 +113,13 @@ impl Service {
             (Service::Messages, Call::Run(command)) => {
                 ("Bash".into(), json!({"command": command, "description": "run", "timeout": LONG}), false)
             }
+            (Service::Messages, Call::Tool(server, tool, value)) => {
+                (format!("mcp__{server}__{tool}"), value, false)
+            }
+            (Service::Responses, Call::Tool(server, tool, value)) => {
+                (format!("mcp__{server}::{tool}"), value, false)
+            }
+            (Service::Chat, Call::Tool(server, tool, value)) => (format!("{server}_{tool}"), value, false),
             (Service::Messages, Call::Answer(value)) => ("StructuredOutput".into(), value, false),
             (Service::Chat, Call::Write(path, content)) => {
                 ("write".into(), json!({"filePath": path, "content": content}), false)
@@ -227,8 +234,16 @@ fn responses(text: &str, tools: &[Tool]) -> String {
                 json!({"type": "custom_tool_call", "id": item, "call_id": call, "name": name, "input": value,
                 "status": "completed"})
             }
-            false => json!({"type": "function_call", "id": item, "call_id": call, "name": name,
-                "arguments": value.to_string(), "status": "completed"}),
+            false => {
+                // The tools of a server have a name space.
+                let (space, name) = name.split_once("::").unwrap_or(("", name));
+                let mut item = json!({"type": "function_call", "id": item, "call_id": call, "name": name,
+                    "arguments": value.to_string(), "status": "completed"});
+                if !space.is_empty() {
+                    item["namespace"] = Value::from(space);
+                }
+                item
+            }
         });
     }
     let response = json!({"id": id("resp", 0), "object": "response", "status": "in_progress", "output": []});

@@ -1,0 +1,132 @@
+//! The servers of tools (MCP) that the agents of a project may be given.
+//!
+//! Owns where one is described: `[mcp.NAME]` of `skein.toml`, and `.mcp.json` only where `skein.toml` says so, because
+//! whoever can change a file of the repository must not be able to start programs by it. Refuses to start any.
+
+use std::{collections::BTreeMap, ffi::OsStr, fs};
+
+use serde::Deserialize;
+use skein_core::closest::did_you_mean;
+use skein_host::{agent::Server, worker};
+
+use crate::project::OnDisk;
+
+/// The file in which other programs keep theirs.
+pub const FILE: &str = ".mcp.json";
+
+#[derive(Debug, Default, Deserialize)]
+struct Listed {
+    #[serde(default, rename = "mcpServers")]
+    servers: BTreeMap<String, Entry>,
+}
+
+/// A server as that file has it. What else stands there is for others.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    command: Option<String>,
+    args: Vec<String>,
+    env: BTreeMap<String, String>,
+    url: Option<String>,
+    headers: BTreeMap<String, String>,
+}
+
+/// The servers that another file than `skein.toml` describes, and that count here.
+pub fn elsewhere(project: &OnDisk) -> Vec<String> {
+    let listed = listed(project).unwrap_or_default().servers.into_keys();
+    listed.filter(|name| !project.config.mcp.contains_key(name)).collect()
+}
+
+/// A server by its name, as it is kept with a run; or why there is none. In a replay nothing is started.
+pub fn find(name: &str, project: &OnDisk, replays: bool) -> Result<Server, String> {
+    let wrong = |why: String| format!("the server `mcp:{name}` {why}");
+    let listed = listed(project).map_err(wrong)?;
+    let server = match (project.config.mcp.get(name), listed.servers.get(name)) {
+        (Some(own), _) => Server {
+            command: own.command.clone(),
+            env: own.env.clone(),
+            secrets: own.secrets.clone(),
+            url: own.url.clone(),
+            bearer: own.bearer.clone(),
+        },
+        (None, Some(entry)) => plain(entry.clone()).map_err(wrong)?,
+        (None, None) => return Err(unknown(name, project)),
+    };
+    if !Server::is_name(name) {
+        return Err(wrong(
+            "has a name that no tool can carry; letters, digits, `-` and single `_` can be in it".into(),
+        ));
+    }
+    checked(server, project, replays).map_err(wrong)
+}
+
+fn unknown(name: &str, project: &OnDisk) -> String {
+    let known: Vec<String> = project.config.mcp.keys().cloned().chain(elsewhere(project)).collect();
+    let near = did_you_mean(name, known.iter().map(String::as_str)).map(|near| format!(" ({near})"));
+    let in_file = || fs::exists(project.root.join(FILE)).unwrap_or_default() && !project.config.mcp_json;
+    let hint = match near {
+        Some(near) => near,
+        None if in_file() => format!("; those of {FILE} count only with `mcp_json = true` in skein.toml"),
+        None => String::new(),
+    };
+    format!("there is no server `mcp:{name}` here{hint}; `[mcp.{name}]` in skein.toml says how it is started")
+}
+
+/// What `.mcp.json` has, if it counts here.
+fn listed(project: &OnDisk) -> Result<Listed, String> {
+    if !project.config.mcp_json {
+        return Ok(Listed::default());
+    }
+    let wrong = |why: String| format!("cannot be looked up: {FILE} {why}");
+    let Ok(source) = project.source(&project.root.join(FILE)) else {
+        return Err(wrong("is not there, or cannot be read".to_owned()));
+    };
+    serde_json::from_str(&source.text).map_err(|error| wrong(format!("is wrong: {error}")))
+}
+
+/// Other programs fill in variables of theirs, which are secrets here and stand in `skein.toml`.
+fn plain(entry: Entry) -> Result<Server, String> {
+    let words = entry.command.iter().chain(&entry.args).chain(entry.env.values()).chain(&entry.url);
+    if words.into_iter().any(|word| word.contains("${")) || !entry.headers.is_empty() {
+        return Err(format!(
+            "is given variables or headers in {FILE}; describe it by `[mcp.NAME]` in skein.toml, with names from `[secrets]`"
+        ));
+    }
+    let command = entry.command.into_iter().chain(entry.args).collect();
+    Ok(Server { command, env: entry.env, url: entry.url, ..Server::default() })
+}
+
+/// A server that can be started or asked. A path is from the project on.
+fn checked(mut server: Server, project: &OnDisk, replays: bool) -> Result<Server, String> {
+    match (server.command.first_mut(), &server.url) {
+        (Some(_), Some(_)) => {
+            return Err("has a `command` and a `url`, and can be only one of them".to_owned());
+        }
+        (None, None) => return Err("needs a `command` or a `url`".to_owned()),
+        (None, Some(url)) if !url.starts_with("https://") && !url.starts_with("http://") => {
+            return Err(format!("is asked at `{url}`, which begins with neither `https://` nor `http://`"));
+        }
+        (None, Some(_)) if !server.secrets.is_empty() || !server.env.is_empty() => {
+            return Err(
+                "has a `url`, and so no environment; `bearer` names the secret that is sent".to_owned()
+            );
+        }
+        (Some(_), None) if server.bearer.is_some() => {
+            return Err(
+                "has a `bearer` and no `url` to send it to; `secrets` are given to a program".to_owned()
+            );
+        }
+        (Some(program), None) => {
+            if program.contains('/') {
+                *program = project.root.join(&*program).display().to_string();
+            }
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let there = worker::find(OsStr::new(&*program), &path, &[]);
+            if let (Err(error), false) = (there, replays) {
+                return Err(format!("cannot be started: {error}"));
+            }
+        }
+        (None, Some(_)) => {}
+    }
+    Ok(server)
+}

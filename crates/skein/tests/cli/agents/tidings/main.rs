@@ -1,0 +1,24 @@
+//! A server of tools as agents start them (MCP over standard input and output), for the tests.
+
+mod answer;
+
+use std::{
+    env,
+    io::{self, BufRead, Write},
+};
+
+fn main() -> io::Result<()> {
+    let Some(file) = env::var_os("TIDINGS") else {
+        eprintln!("TIDINGS names no file");
+        std::process::exit(1);
+    };
+    let token = env::var("TIDINGS_TOKEN").unwrap_or_default();
+    let mut out = io::stdout();
+    for line in io::stdin().lock().lines() {
+        if let Some(answer) = answer::answer(&line?, file.as_ref(), &token) {
+            writeln!(out, "{answer}")?;
+            out.flush()?;
+        }
+    }
+    Ok(())
+}
