@@ -46,6 +46,7 @@ pub struct Config {
     pub drivers: Drivers,
     /// Servers of tools that a step may ask for, by name.
     pub mcp: BTreeMap<String, Server>,
+    pub memory: Review,
     /// Whether those of `.mcp.json` may be asked for, too.
     pub mcp_json: bool,
     #[serde(deserialize_with = "workers")]
@@ -89,6 +90,15 @@ pub struct Agent {
     pub capabilities: Vec<Capability>,
     pub instructions: Option<String>,
     pub command: Vec<String>,
+}
+
+/// Who looks back at runs for what is worth remembering, and what that may cost.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Review {
+    pub reviewer: Option<String>,
+    pub tokens: Option<u64>,
+    pub usd: Option<f64>,
 }
 
 /// A server of tools (MCP): a program that an agent starts, or an address that it asks.

@@ -5,6 +5,7 @@
 mod around;
 mod ask;
 mod bench;
+mod capture;
 mod catalog;
 mod changes;
 mod channels;

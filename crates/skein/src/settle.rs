@@ -9,11 +9,12 @@ use std::{
 };
 
 use skein_core::{
+    closest::did_you_mean,
     ir::{GateTimeout, HookAction, Kind, Step, Work, Worker},
     limits,
     plan::{Plan, ScopeIx},
 };
-use skein_dialects::Dialect;
+use skein_dialects::{Dialect, Project, Sort};
 use skein_host::{
     agent::{self, Server},
     crew::{
@@ -247,8 +248,11 @@ impl Settle<'_> {
             // A file says what it is told, and the project who does such things.
             None if standing.is_some() && default.is_some() => &usual,
             None => {
+                let known = self.project.names(Sort::Agent);
+                let near = did_you_mean(name, known.iter().map(String::as_str));
+                let near = near.map(|near| format!(" ({near})")).unwrap_or_default();
                 return Err(format!(
-                    "nobody here is the agent `{name}`; `[agents.{name}]` in skein.toml says who it is"
+                    "nobody here is the agent `{name}`{near}; `[agents.{name}]` in skein.toml says who it is"
                 ));
             }
         };

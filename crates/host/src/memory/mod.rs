@@ -8,7 +8,7 @@ mod pack;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use skein_core::{limits, time::Time};
+use skein_core::{ids::RunId, limits, time::Time};
 
 pub use self::pack::{Asked, Module, Pack, pack};
 use crate::{
@@ -107,6 +107,9 @@ pub struct Memory {
     pub created_at: Time,
     /// Who said so: a person, or the run that it was learnt from.
     pub by: String,
+    /// Who agreed, if an agent proposed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved_by: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +138,12 @@ impl Memories {
 
     pub fn new_id() -> String {
         chance::hex::<6>()
+    }
+
+    /// The id of what a run proposed, by its place in the list: always the same.
+    pub fn id_of(run: &RunId, number: usize) -> String {
+        let hash = blake3::hash(format!("{run} {number}").as_bytes());
+        hash.to_hex()[..12].to_owned()
     }
 
     /// Keeps a memory, a new one or one that has changed. It is on the disk when this returns.
@@ -209,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    fn memory(id: &str, at: i64) -> Memory {
+    pub(super) fn memory(id: &str, at: i64) -> Memory {
         Memory {
             id: id.into(),
             kind: Kind::Gotcha,
@@ -221,6 +230,7 @@ mod tests {
             stages: Vec::new(),
             created_at: Time(at),
             by: "ada".into(),
+            approved_by: None,
         }
     }
 

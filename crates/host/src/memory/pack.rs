@@ -228,23 +228,11 @@ fn cut(text: &str, room: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use skein_core::time::Time;
-
     use super::{super::Status, *};
 
     fn memory(text: &str, kind: Kind, confidence: f64, at: i64) -> Memory {
-        Memory {
-            id: text.replace(' ', ""),
-            kind,
-            text: text.into(),
-            confidence,
-            scope: "current".into(),
-            status: Status::Active,
-            files: Vec::new(),
-            stages: Vec::new(),
-            created_at: Time(at),
-            by: "ada".into(),
-        }
+        let id = text.replace(' ', "");
+        Memory { kind, text: text.into(), confidence, ..super::super::tests::memory(&id, at) }
     }
 
     fn asks(max_tokens: u32) -> ir::Memory {

@@ -14,7 +14,15 @@ use skein_host::{
     worker,
 };
 
-use crate::{exit::Exit, live::one_line, output::Output, person, project::OnDisk, state::State};
+use crate::{
+    capture::{self, Captured},
+    exit::Exit,
+    live::one_line,
+    output::Output,
+    person,
+    project::OnDisk,
+    state::State,
+};
 
 #[derive(Debug, Args)]
 #[group(skip)]
@@ -31,6 +39,10 @@ enum What {
     List(List),
     /// Shows one memory.
     Show(Named),
+    /// Lets an agent look back at a run, and keeps what it proposes as candidates.
+    Capture(capture::Arguments),
+    /// Agrees with a candidate: from now on it is told.
+    Approve(Named),
     /// Forgets one: it is kept, and told to nobody any more.
     Retire(Named),
 }
@@ -89,6 +101,8 @@ pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit 
         What::Add(add) => remember(add, state, output),
         What::List(list) => show_all(list, state, output),
         What::Show(named) => find(named, state, output).map(|(_, memory)| print(&memory, output)),
+        What::Capture(arguments) => return captured(arguments, state, output).unwrap_or_else(|exit| exit),
+        What::Approve(named) => approve(named, state, output),
         What::Retire(named) => retire(named, state, output),
     };
     done.map_or_else(|exit| exit, |()| Exit::Done)
@@ -123,6 +137,7 @@ fn remember(add: &Add, state: Option<&Path>, output: Output) -> Result<(), Exit>
         stages: add.stages.clone(),
         created_at: Clock::new().now(),
         by: person::name(),
+        approved_by: None,
     };
     let memories = Memories::open(&state.path).map_err(|error| wrong(&error, output))?;
     memories.keep(&memory).map_err(|error| wrong(&error, output))?;
@@ -157,6 +172,41 @@ fn retire(named: &Named, state: Option<&Path>, output: Output) -> Result<(), Exi
     memories.keep(&memory).map_err(|error| wrong(&error, output))?;
     print(&memory, output);
     Ok(())
+}
+
+fn approve(named: &Named, state: Option<&Path>, output: Output) -> Result<(), Exit> {
+    outside(output)?;
+    let (memories, mut memory) = find(named, state, output)?;
+    if matches!(memory.status, Status::Candidate | Status::Retired) {
+        memory.status = Status::Active;
+        memory.approved_by = Some(person::name());
+        memories.keep(&memory).map_err(|error| wrong(&error, output))?;
+    }
+    print(&memory, output);
+    Ok(())
+}
+
+/// What an agent proposes is shown, and told to nobody.
+fn captured(arguments: &capture::Arguments, state: Option<&Path>, output: Output) -> Result<Exit, Exit> {
+    outside(output)?;
+    let Captured { of, by, exit, memories } = capture::capture(arguments, state, output)?;
+    if output.is_json() {
+        let memories: Vec<Value> = memories.iter().map(object).collect();
+        output.json(&json!({"run_id": by, "of": of, "memories": memories}));
+        return Ok(exit);
+    }
+    if exit == Exit::Done {
+        let mut text: String = memories.iter().map(|memory| line(memory, output)).collect();
+        text += match memories.iter().any(|memory| memory.status == Status::Candidate) {
+            true => {
+                "Candidates are told to nobody; `skein memory approve ID` agrees with one, `skein memory retire ID` does not.\n"
+            }
+            false if memories.is_empty() => "Nothing new is proposed.\n",
+            false => "",
+        };
+        output.text(&text);
+    }
+    Ok(exit)
 }
 
 fn find(named: &Named, given: Option<&Path>, output: Output) -> Result<(Memories, Memory), Exit> {
@@ -212,6 +262,7 @@ fn print(memory: &Memory, output: Output) {
     let mut text = line(memory, output);
     let mut row = |title: &str, shown: String| text += &format!("  {title:9} {shown}\n");
     row("by", format!("{}, {}", memory.by, utc(memory.created_at)));
+    memory.approved_by.iter().for_each(|who| row("approved", who.clone()));
     row("scope", memory.scope.clone());
     for (title, list) in [("files", &memory.files), ("stages", &memory.stages)] {
         if !list.is_empty() {

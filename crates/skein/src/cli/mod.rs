@@ -35,6 +35,8 @@ use skein_core::engine::Decision;
 
 pub use init::{quoted, write as write_new};
 pub use load::invalid;
+pub use resume::{Stay, take_up};
+pub use run::{How, start};
 
 use crate::{
     exit::Exit,

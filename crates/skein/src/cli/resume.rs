@@ -61,28 +61,44 @@ fn resume(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result
     if arguments.detached {
         detach::begin_session();
     }
-    let about = say::about(&row, output)?;
+    let stay = Stay { waits: !arguments.no_wait, quiet: false, detached: arguments.detached };
+    take_up(&state, &row, &stay, output)
+}
+
+/// How a run that is taken up is stayed with.
+#[derive(Debug)]
+pub struct Stay {
+    pub waits: bool,
+    /// Whether nothing is printed that programs would read.
+    pub quiet: bool,
+    /// Whether this is a process in the background.
+    pub detached: bool,
+}
+
+/// Goes on with a run that nobody has.
+pub fn take_up(state: &State, row: &RunRow, stay: &Stay, output: Output) -> Result<Exit, Exit> {
+    let about = say::about(row, output)?;
     let secrets = own::secrets(&about.secrets, output)?;
-    let known = known(&state, &row);
-    let own = Own::new(&state, secrets, own::workers(&about.project), output)?;
+    let known = known(state, row);
+    let own = Own::new(state, secrets, own::workers(&about.project), output)?;
     let (plan, before) = match known {
         Ok(known) => known,
-        Err(error) => return Err(unknown(&own, &row, &error, output)),
+        Err(error) => return Err(unknown(&own, row, &error, output)),
     };
-    context::hold_or_refuse(&own.contexts, &state, &row.run, (&plan, &about), output)?;
+    context::hold_or_refuse(&own.contexts, state, &row.run, (&plan, &about), output)?;
     // Whoever had the folder until now may have had the run, and brought it to its end.
     let now = state.store.run(&row.run).map_err(|error| failed(&error, output))?;
-    check(now.as_ref().unwrap_or(&row), output)?;
+    check(now.as_ref().unwrap_or(row), output)?;
     own.listen(vec![row.run.clone()], &person::name(), output)?;
     if row.head.closed {
-        undo_again(&state, &row, output)?;
+        undo_again(state, row, output)?;
     }
     own.resume(&row.run, output)?;
-    if arguments.detached {
+    if stay.detached {
         detach::tell_begun();
     }
-    let going = Going { run: &row.run, plan, about: &about, before, waits: !arguments.no_wait };
-    Ok(go_on(&state, &own, going, output))
+    let going = Going { run: &row.run, plan, about: &about, before, waits: stay.waits, quiet: stay.quiet };
+    Ok(go_on(state, &own, going, output))
 }
 
 /// The plan of a run, and how many events it has.
@@ -160,6 +176,8 @@ pub struct Going<'a> {
     /// So many events are known already.
     pub before: u64,
     pub waits: bool,
+    /// Whether nothing is printed that programs would read.
+    pub quiet: bool,
 }
 
 /// Shows a run that is owned here until it is over or left, and whatever run retries it.
@@ -176,7 +194,7 @@ pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit
             kept: &state.kept(&run),
             before,
             waits: going.waits,
-            quiet: false,
+            quiet: going.quiet,
             had: false,
             ask,
         };

@@ -49,7 +49,7 @@ pub struct Arguments {
 }
 
 /// How long a run that is begun is stayed with.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[group(skip)]
 pub struct How {
     /// Leave the run when it waits for a person or a signal.
@@ -58,6 +58,16 @@ pub struct How {
     /// Leave the run to a process in the background.
     #[arg(long, conflicts_with = "no_wait")]
     detach: bool,
+    /// Whether nothing is printed that programs would read.
+    #[arg(skip)]
+    quiet: bool,
+}
+
+impl How {
+    /// Stays with it to its end; without a word for programs, where another value is what they read.
+    pub fn to_its_end(quiet: bool) -> How {
+        How { quiet, ..How::default() }
+    }
 }
 
 pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
@@ -92,7 +102,7 @@ pub fn start(
     context::hold_or_refuse(&own.contexts, state, &run, (&plan, about), output)?;
     own.listen(vec![run.clone()], &about.user, output)?;
     own.host.begin(vec![begin]).map_err(|error| crate::state::failed(&error, output))?;
-    let going = Going { run: &run, plan, about, before: 0, waits: !how.no_wait };
+    let going = Going { run: &run, plan, about, before: 0, waits: !how.no_wait, quiet: how.quiet };
     Ok(go_on(state, &own, going, output))
 }
 

@@ -6,6 +6,7 @@ mod agents;
 mod attacks;
 mod bench;
 mod builtin;
+mod capture;
 mod catalog;
 mod contexts;
 mod crash;

@@ -1,6 +1,6 @@
 //! Real coding agents, driven by the built program, with a model that does what a test tells it.
 
-mod alone;
+pub mod alone;
 mod kind;
 mod model;
 mod speak;
@@ -20,3 +20,8 @@ mod tidings;
 mod trees;
 mod walls;
 mod works;
+
+pub use self::{
+    kind::CLAUDE,
+    model::{Call, Model, call, say},
+};
