@@ -25,6 +25,7 @@ mod output;
 mod own;
 mod parameters;
 mod person;
+mod persona;
 mod plan;
 mod printed;
 mod project;

@@ -8,7 +8,6 @@ use std::{
     sync::Arc,
 };
 
-use serde_json::Value;
 use skein_dialects::{Diagnostic, NotFound, Project, Reference, Sort, Source};
 
 use crate::{
@@ -131,19 +130,6 @@ impl OnDisk {
         self.catalog.shelf(self, sort)
     }
 
-    /// The standing instructions of an agent that a file describes: what stands below the front matter of Markdown, or
-    /// what a resource says that the agent is for and must keep to.
-    pub fn standing(&self, agent: &str) -> Option<String> {
-        self.shelf(Sort::Agent).all(agent).into_iter().find_map(|entry| {
-            let text = match entry.path.extension().and_then(|ending| ending.to_str()) {
-                Some("md") => skein_dialects::body(&*self.source(&entry.path).ok()?).trim().to_owned(),
-                Some("yaml" | "yml") => purpose(&skein_dialects::data(self.source(&entry.path).ok()?).ok()?),
-                _ => return None,
-            };
-            (!text.is_empty()).then_some(text)
-        })
-    }
-
     fn file(&self, entry: &Entry) -> Option<Arc<Source>> {
         self.source(&entry.path).ok()
     }
@@ -157,30 +143,6 @@ impl OnDisk {
             _ => Ok(()),
         }
     }
-}
-
-/// What a resource of the kind Agent tells its agent.
-fn purpose(resource: &Value) -> String {
-    let text = |pointer: &str| resource.pointer(pointer).and_then(Value::as_str).unwrap_or_default().trim();
-    if text("/kind") != "Agent" {
-        return String::new();
-    }
-    let mut parts = Vec::new();
-    parts.extend(
-        Some(text("/metadata/name")).filter(|name| !name.is_empty()).map(|name| format!("You are {name}.")),
-    );
-    let purpose =
-        [text("/spec/purpose"), text("/spec/description")].into_iter().find(|text| !text.is_empty());
-    parts.extend(purpose.map(str::to_owned));
-    let list = resource.pointer("/spec/constraints").and_then(Value::as_array).into_iter().flatten();
-    let list: Vec<String> = list
-        .filter_map(|item| item.as_str().or_else(|| item.get("rule").or(item.get("description"))?.as_str()))
-        .map(|item| format!("- {}", item.trim()))
-        .collect();
-    if !list.is_empty() {
-        parts.push(format!("Keep to this:\n\n{}", list.join("\n")));
-    }
-    parts.join("\n\n")
 }
 
 fn missing(why: &str, known: Vec<String>) -> NotFound {

@@ -28,6 +28,7 @@ use skein_host::{
 use crate::{
     around, channels,
     config::{self, CUSTOM, Config},
+    persona,
     project::OnDisk,
     resolve::Resolutions,
     servers,
@@ -240,31 +241,26 @@ impl Settle<'_> {
 
     /// Who an agent is that the project has a name for.
     fn agent(&mut self, name: &str, program: Option<&str>) -> Result<Agent, String> {
-        let standing = self.project.standing(name);
-        let usual = config::Agent::default();
         let default = self.config.default_worker.as_deref();
-        let agent = match self.config.agents.get(name) {
-            Some(agent) => agent,
-            // A file says what it is told, and the project who does such things.
-            None if standing.is_some() && default.is_some() => &usual,
-            None => {
-                let known = self.project.names(Sort::Agent);
-                let near = did_you_mean(name, known.iter().map(String::as_str));
-                let near = near.map(|near| format!(" ({near})")).unwrap_or_default();
-                return Err(format!(
-                    "nobody here is the agent `{name}`{near}; `[agents.{name}]` in skein.toml says who it is"
-                ));
-            }
+        // A file says what it is told, and the project who does such things.
+        let says_who = default.is_some() || self.config.agents.contains_key(name);
+        let Some(agent) = persona::find(name, self.project).filter(|_| says_who) else {
+            let known = self.project.names(Sort::Agent);
+            let near = did_you_mean(name, known.iter().map(String::as_str));
+            let near = near.map(|near| format!(" ({near})")).unwrap_or_default();
+            return Err(format!(
+                "nobody here is the agent `{name}`{near}; `[agents.{name}]` in skein.toml says who it is"
+            ));
         };
         let found = Agent {
             worker: None,
-            command: agent.command.clone(),
-            model: agent.model.clone(),
-            capabilities: agent.capabilities.clone(),
-            instructions: agent.instructions.clone().or(standing),
+            command: agent.command,
+            model: agent.model,
+            capabilities: agent.capabilities,
+            instructions: agent.instructions,
         };
         match program.or(agent.worker.as_deref()).or(default) {
-            Some(CUSTOM) | None if !agent.command.is_empty() => Ok(found),
+            Some(CUSTOM) | None if !found.command.is_empty() => Ok(found),
             Some(CUSTOM) => Err(format!("`[agents.{name}]` has the worker CUSTOM, and needs a `command`")),
             Some(word) => self.program(word, Agent { command: Vec::new(), ..found }),
             None => Err(format!(

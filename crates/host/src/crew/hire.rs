@@ -30,7 +30,7 @@ use super::{
     back::cut,
     before::Before,
     confine,
-    job::Job,
+    job::{Job, takes_usual},
     prompt::{self, Around},
     relay,
 };
@@ -231,7 +231,8 @@ impl Hiring<'_> {
         let Worker::Agent { model, .. } = &self.job.worker else { return None };
         // The step's own model is its own agent's.
         let own = model.as_deref().filter(|_| self.job.relay.instead().is_none());
-        own.or(self.agent.model.as_deref())
+        let usual = || self.job.usual_model.as_deref().filter(|_| takes_usual(self.adapter.word()));
+        own.or(self.agent.model.as_deref()).or_else(usual)
     }
 }
 

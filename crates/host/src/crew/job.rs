@@ -37,6 +37,8 @@ pub struct Job {
     /// The path of the step.
     pub path: String,
     pub worker: Worker,
+    /// The model of an agent for which nobody names one, as the format says.
+    pub usual_model: Option<String>,
     pub given: Arc<Given>,
     pub mode: Mode,
     pub stage: u32,
@@ -131,6 +133,7 @@ impl Job {
             attempt,
             path: names.step(attempt.at),
             worker: worker.clone(),
+            usual_model: usual(step).map(str::to_owned),
             given: task.given.clone(),
             mode: task.mode,
             stage: task.stage,
@@ -291,6 +294,21 @@ fn unproven(state: &RunState, attempt: AttemptId, mode: Mode) -> Vec<Proof> {
     let more = state.more(attempt.at).filter(|_| mode == Mode::Again && attempt.role == Role::Main);
     let proofs = more.map(|more| more.proofs.iter()).into_iter().flatten();
     proofs.filter(|proof| !proof.holds).cloned().collect()
+}
+
+/// What the format says is the model where nobody names one.
+fn usual(step: &Step) -> Option<&str> {
+    step.labels.get("default_model")?.as_str()
+}
+
+/// Whether a coding agent has models of the usual name. Others would not know it.
+pub(super) fn takes_usual(word: &str) -> bool {
+    word == "CLAUDE_CODE"
+}
+
+/// The model of a step's agent for which nobody names one.
+pub fn usual_model<'a>(step: &'a Step, word: &str) -> Option<&'a str> {
+    usual(step).filter(|_| takes_usual(word))
 }
 
 /// What the source says are tests of a step.

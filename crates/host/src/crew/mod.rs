@@ -55,7 +55,7 @@ use skein_core::{
 pub use about::{About, Agent, Piece, Program, Tool};
 pub use briefing::Wanted;
 pub use builtin::Function;
-pub use job::tests as tests_of;
+pub use job::{tests as tests_of, usual_model};
 pub use surroundings::{Asking, Skill, Surroundings};
 pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 

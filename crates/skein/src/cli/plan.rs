@@ -15,7 +15,7 @@ use super::load::{Loaded, invalid, load};
 use crate::{
     exit::Exit,
     output::Output,
-    parameters,
+    parameters, persona,
     plan::{PlanView, short},
     resolve::Resolutions,
 };
@@ -51,7 +51,7 @@ fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exi
         [] => Resolutions::default(),
         _ => Resolutions::of(&plan, &loaded.project),
     };
-    let mut view = PlanView::of(&plan, &loaded.project.config, &found, walls);
+    let mut view = PlanView::of(&plan, &persona::known(&plan, &loaded.project), &found, walls);
     view.no_worktrees = no_worktrees(&plan, &loaded.project.root);
     Ok((loaded, view))
 }

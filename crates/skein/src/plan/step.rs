@@ -223,7 +223,7 @@ impl WorkView {
         WorkView {
             by: by(&work.worker, config),
             provided: found.get(&work.worker).cloned(),
-            model: model(&work.worker, config),
+            model: model(step, &work.worker, config),
             may: may(&work.worker),
             tools: tools(&work.worker),
             told: wanted.modules,

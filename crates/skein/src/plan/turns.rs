@@ -41,14 +41,14 @@ pub fn turns(step: &Step, worker: &Worker, config: &Config) -> Vec<TurnView> {
     let own = Named { name: name.as_deref(), program: program.as_deref() };
     let first = TurnView {
         by: by(worker, config),
-        model: model(worker, config),
+        model: model(step, worker, config),
         kept_to: kept_to(own, config, &may),
     };
     let view = |named: &Named<'_>| {
         let worker = agent(*named, rights);
         TurnView {
             by: by(&worker, config),
-            model: model(&worker, config),
+            model: model(step, &worker, config),
             kept_to: kept_to(*named, config, &may),
         }
     };

@@ -3,8 +3,9 @@
 use serde_json::Value;
 use skein_core::{
     expr::{Expr, Node, Part, Root},
-    ir::{Approver, Capability, Kind, Target, Worker},
+    ir::{Approver, Capability, Kind, Step, Target, Worker},
 };
+use skein_host::crew::usual_model;
 
 use crate::config::{self, Config};
 
@@ -59,10 +60,15 @@ pub fn argument(argument: &Expr) -> String {
     }
 }
 
-pub fn model(worker: &Worker, config: &Config) -> Option<String> {
-    let Worker::Agent { name, model, .. } = worker else { return None };
-    let known = name.as_ref().and_then(|name| config.agents.get(name)).and_then(|agent| agent.model.as_ref());
-    model.as_ref().or(known).cloned()
+/// The model of the step, then that of the agent, then the usual one where the agent has such models.
+pub fn model(step: &Step, worker: &Worker, config: &Config) -> Option<String> {
+    let Worker::Agent { name, model, program, .. } = worker else { return None };
+    let agent = name.as_ref().and_then(|name| config.agents.get(name));
+    let program = program.as_ref().or(agent.and_then(|agent| agent.worker.as_ref()));
+    // Who nobody describes here is nobody's to guess.
+    let program = program.or(config.default_worker.as_ref().filter(|_| agent.is_some() || name.is_none()));
+    let known = model.as_ref().or(agent.and_then(|agent| agent.model.as_ref()));
+    known.cloned().or_else(|| usual_model(step, program?).map(str::to_owned))
 }
 
 pub fn may(worker: &Worker) -> Vec<&'static str> {

@@ -35,6 +35,7 @@ mod resolver;
 mod run;
 mod runs;
 mod session;
+mod ship;
 mod telemetry;
 mod terminal;
 mod told;

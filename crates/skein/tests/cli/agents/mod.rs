@@ -15,6 +15,7 @@ mod limits;
 mod relay;
 mod resumed;
 mod servers;
+mod ships;
 #[path = "tidings/answer.rs"]
 mod tidings;
 mod trees;
