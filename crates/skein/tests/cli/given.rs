@@ -147,3 +147,24 @@ fn a_name_leads_nowhere_else() {
     project.ends("run w.yaml", 0);
     assert!(!project.read("told").contains("Nobody is told."));
 }
+
+/// A file can only narrow what an agent may do. To let it do more is for the project.
+#[test]
+fn the_tools_of_an_agents_file_narrow_what_it_may_do() {
+    let agent = "[agents.clerk]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", \"touch wrote || true\"]\n";
+    for (tools, wrote) in
+        [("Read, Grep", false), ("[Read, Bash(ls)]", false), ("Read, Write", true), ("[Edit]", true)]
+    {
+        let project = Project::new();
+        project.folder.write("skein.toml", agent).write("w.yaml", stage(""));
+        project.folder.write("agents/clerk.md", format!("---\nname: clerk\ntools: {tools}\n---\nWrite.\n"));
+        project.ends("run w.yaml", 0);
+        assert_eq!(project.path("wrote").exists(), wrote, "{tools}");
+        // What the project itself says stands.
+        let said = if wrote { "\"READ\"" } else { "\"READ\", \"EDIT\"" };
+        let _ = fs::remove_file(project.path("wrote"));
+        project.folder.write("skein.toml", format!("{agent}capabilities = [{said}]\n"));
+        project.ends("run w.yaml", 0);
+        assert_eq!(project.path("wrote").exists(), !wrote, "{tools}, and {said}");
+    }
+}

@@ -12,6 +12,7 @@ mod ends;
 mod flows;
 mod hangs;
 mod limits;
+mod named;
 mod relay;
 mod resumed;
 mod servers;

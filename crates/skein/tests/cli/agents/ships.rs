@@ -106,7 +106,7 @@ alone! {
         assert_eq!(events, ["start", "complete"]);
         // The agent's own file says what it is told and which model it has.
         let (model, survey) = asked(&models.claude);
-        assert!(model.contains("opus"), "{model}");
+        assert!(model.contains("haiku"), "{model}");
         for part in ["You look into a question", "# Skill: find-in-code", "High water comes", "Fathoms are not metres."] {
             assert!(survey.contains(part), "{part}: {survey}");
         }
