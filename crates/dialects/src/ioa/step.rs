@@ -202,7 +202,7 @@ fn trigger_binding() -> Binding {
 }
 
 fn output_binding(id: &StepId) -> Binding {
-    binding(format!("steps.{id}.output"), output_of(id))
+    binding(["steps.", id.as_str(), ".output"].concat(), output_of(id))
 }
 
 fn output_of(id: &StepId) -> Expr {
