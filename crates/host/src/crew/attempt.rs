@@ -123,19 +123,13 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         record::end(shared, job, &around, &report);
         return Ok(Begun::Over(report));
     }
-    let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
-    files.root().write_new(AttemptDir::INPUTS, &inputs).map_err(wrong)?;
+    write_inputs(job, &files).map_err(wrong)?;
     let mut tree = Place::enter(visit, base.clone(), place)?;
     let folder = tree.folder.clone();
     take_in(&run, &folder, job)?;
     tree.begin(visit, &files)?;
     handoff::copy_logs(&job.handed, &run, &files);
     let check = check(&folder, job)?;
-    let mut environment = environment::of(job, &files, place, check.as_deref(), &shared.secrets)
-        .map_err(|error| blocked(error.to_string()))?;
-    if tree.earlier.is_some() {
-        environment.push(("SKEIN_CHANGES".into(), files.earlier().into()));
-    }
     let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
     let briefing = briefing::of(shared, job);
     let plain = Around {
@@ -152,15 +146,12 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     let command = Command::of(job, |agent| prompt::of(job, agent, plain)).map_err(never)?;
     let speaks = command.speaks;
     let mut task = task(shared, job, &run, &files, &folder, command);
-    task.environment = environment;
+    task.environment = environment::of(job, &files, place, check.as_deref(), &shared.secrets)
+        .map_err(|error| blocked(error.to_string()))?;
+    task.environment.extend(tree.earlier.is_some().then(|| ("SKEIN_CHANGES".into(), files.earlier().into())));
     let own = tree.behind(visit).map_err(never)?;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
-    let (behind, made) = confine::behind(shared, job, &places).map_err(wrong)?;
-    if behind.is_some() {
-        let scratch = files.scratch().map_err(wrong)?;
-        task.environment.push(("TMPDIR".into(), scratch.path().into()));
-    }
-    task.behind = behind;
+    let made = wall_in(shared, job, &places, &mut task).map_err(wrong)?;
     let ground = Ground::of(&task, job, &places, &own_files).map_err(wrong)?;
     task.preface = briefing.notes.iter().map(|note| shared.redactor.redact_str(note)).collect();
     let hired = hire::hire(shared, job, &run, plain, &mut task)?;
@@ -168,9 +159,7 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     let proving = Proving::of(job, &run, ground, &without)?;
     let protected = Protected::of(shared, job, &run, &files, &folder, &without)?;
     let protected = protected.map(|protected| (protected, shared.company.enter(folder.path())));
-    let workspace = job.guard.as_ref().map(|_| grants.folder(None)).transpose().map_err(never)?;
-    let workspace = workspace.map(|workspace| tree.of_shared(&workspace)).transpose().map_err(never)?;
-    let state = shared.state.path().to_owned();
+    let workspace = looked_at(job, &grants, &tree).map_err(never)?;
     let laid = Laid {
         job: Arc::clone(job),
         run,
@@ -187,11 +176,41 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         proving,
         protected,
         walled: task.behind.is_some(),
-        state,
+        state: shared.state.path().to_owned(),
         mark,
         tree,
     };
     Ok(Begun::Ready(Box::new((task, laid))))
+}
+
+fn write_inputs(job: &Job, files: &AttemptDir) -> Result<(), PathError> {
+    let inputs = serde_json::to_vec_pretty(&job.given.inputs).expect("inputs are JSON");
+    files.root().write_new(AttemptDir::INPUTS, &inputs)
+}
+
+/// Builds the wall around the task, with a place for what it writes by the way. What was made so that it can be written.
+fn wall_in(
+    shared: &Shared,
+    job: &Job,
+    places: &confine::Places<'_>,
+    task: &mut Task,
+) -> Result<Vec<String>, PathError> {
+    let (behind, made) = confine::behind(shared, job, places)?;
+    if behind.is_some() {
+        let scratch = places.files.scratch()?;
+        task.environment.push(("TMPDIR".into(), scratch.path().into()));
+    }
+    task.behind = behind;
+    Ok(made)
+}
+
+/// Where it is looked which files were changed, if anyone looks.
+fn looked_at(job: &Job, grants: &Grants, tree: &Place) -> Result<Option<Root>, String> {
+    if job.guard.is_none() {
+        return Ok(None);
+    }
+    let workspace = grants.folder(None).map_err(|error| error.to_string())?;
+    tree.of_shared(&workspace).map(Some).map_err(|error| error.to_string())
 }
 
 /// What only the checker of this attempt is told, so that nobody else can decide for it.

@@ -44,9 +44,9 @@ impl Wanted {
         let mut seen = std::collections::BTreeSet::new();
         modules.retain(|module| seen.insert(module.clone()));
         // What is done for each item of a stage is the stage's.
-        let stage = step.id.as_str();
+        let stage = step.labels.get("stage").and_then(|stage| stage.as_str());
         Wanted {
-            stage: stage.strip_suffix(".item").unwrap_or(stage).to_owned(),
+            stage: stage.unwrap_or(step.id.as_str()).to_owned(),
             modules,
             memory: own.memory.or_else(|| workflow.context.memory.clone()),
             tools: tools.clone(),

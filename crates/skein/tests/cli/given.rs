@@ -168,3 +168,23 @@ fn the_tools_of_an_agents_file_narrow_what_it_may_do() {
         assert_eq!(project.path("wrote").exists(), !wrote, "{tools}, and {said}");
     }
 }
+
+/// What is done for each item of a stage is told what the stage is.
+#[test]
+fn the_items_of_a_stage_are_told_what_is_for_the_stage() {
+    let project = Project::new();
+    project.folder.write("skein.toml", "[agents.clerk]\nworker = \"CUSTOM\"\ncommand = [\"cat\"]\n").write(
+        "w.yaml",
+        "workflow: {id: w, name: W}\nconfig: {parameters: {boats: {type: \"array<string>\", default: [ada, eve]}}}\n\
+         context: {global_modules: [\"ctx:each\", \"ctx:other\"]}\nstages:\n  - id: each\n    name: Each\n    type: fan_out\n    \
+         fan_out:\n      source: \"${{ parameters.boats }}\"\n      stage_template:\n        roles: {primary: \"agent:clerk\"}\n        \
+         inputs: {boat: {type: string, source: \"${{ item }}\"}}\n",
+    );
+    for (name, text) in [("each", "For each."), ("other", "For others.")] {
+        let module = format!("---\nselectors: {{workflow_stages: [{name}]}}\n---\n{text}\n");
+        project.folder.write(&format!("context/{name}.md"), module);
+    }
+    let run = project.json("run w.yaml", 0)["run_id"].as_str().unwrap().to_owned();
+    let log = project.ends(&format!("logs {run}"), 0);
+    assert_eq!((log.matches("For each.").count(), log.matches("For others.").count()), (2, 0), "{log}");
+}

@@ -198,6 +198,8 @@ impl<'a> Stages<'_, 'a, '_> {
         let id = StepId::new(format!("{}.item", stage.id)).unwrap_or_else(|_| stage.id.clone());
         self.expressions.lowering.step_item(&id, node, "id");
         let mut step = self.asked(&id, asked, Scope::FanOut);
+        // What people call it is the stage.
+        step.labels.insert("stage", stage.id.as_str().into());
         step.name = stage.name.map(str::to_owned);
         // The stage's own time is for all of its items.
         let retried = StagePolicy { retry: stage.policy.retry.clone(), ..StagePolicy::default() };
