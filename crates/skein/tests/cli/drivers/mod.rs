@@ -1,0 +1,4 @@
+//! Drivers that are servers: asked over HTTP, or spoken to in MCP.
+
+mod http;
+mod server;
