@@ -30,6 +30,9 @@ pub use reach::{Private, Reach};
 use self::{address::is_public, reach::Origin, wire::Wire};
 use crate::stop::Stop;
 
+/// How much later than its time a request may be told to be over.
+const LATE: Duration = Duration::from_secs(5);
+
 /// A request.
 #[derive(Clone)]
 pub struct Call {
@@ -154,12 +157,13 @@ pub fn send_until(reach: &Reach, call: &Call, stop: &Arc<Stop>) -> Result<Answer
     stop.then(move || {
         let _ = other.send(Err(HttpError::Stopped));
     });
-    let (client, call) = (Client::new(reach.clone(), Some(Arc::clone(stop))), call.clone());
+    let (client, call, time) = (Client::new(reach.clone(), Some(Arc::clone(stop))), call.clone(), call.time);
     // Where the caller has gone, nobody listens; it ends with its connection, or by its time.
     let body = move || drop(tell.send(client.open(&call).and_then(Opened::whole)));
     let begun = thread::Builder::new().name("request".to_owned()).spawn(body);
     begun.map_err(|error| HttpError::Failed(error.to_string()))?;
-    told.recv().unwrap_or(Err(HttpError::Stopped))
+    // It keeps to its time by itself; whoever does not is not waited for.
+    told.recv_timeout(time.saturating_add(LATE)).unwrap_or(Err(HttpError::Time(time)))
 }
 
 /// Someone who sends several requests, perhaps over one connection.
@@ -299,5 +303,71 @@ impl Resolver for Guarded {
             true => Err(ureq::Error::Io(io::Error::other(OnlyPrivate))),
             false => Ok(public),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(url: &str) -> Call {
+        Call {
+            method: "GET".to_owned(),
+            url: url.to_owned(),
+            headers: Vec::new(),
+            body: None,
+            time: Duration::from_secs(5),
+            most: 10,
+            redirects: 1,
+        }
+    }
+
+    #[test]
+    fn private_addresses_are_refused_before_anything_is_sent() {
+        for url in
+            ["https://127.0.0.1:1/", "https://[::1]:1/", "https://localhost:1/", "https://2130706433:1/"]
+        {
+            let error = send(&Reach::any(false), &call(url)).expect_err(url).to_string();
+            assert!(error.contains("private addresses") || error.contains("not found"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_leads_only_within_its_place() {
+        let to = |from: &str, method: &str, status: u16, location: &str| {
+            let body = Body::builder().data("");
+            let headers = vec![("location".to_owned(), location.to_owned())];
+            let answer = Opened { status, headers, body, limit: (Duration::ZERO, 0) };
+            let call = Call { method: method.to_owned(), ..call(from) };
+            onward(&from.parse().unwrap(), &call, &answer).map(|uri| uri.map(|uri| uri.to_string()))
+        };
+        let here = "https://example.org/a";
+        assert_eq!(to(here, "GET", 302, "/b").unwrap().as_deref(), Some("https://example.org:443/b"));
+        assert_eq!(
+            to(here, "GET", 301, "https://EXAMPLE.org:443/b").unwrap().as_deref(),
+            Some("https://EXAMPLE.org:443/b")
+        );
+        assert_eq!(to(here, "POST", 308, "/b").unwrap().as_deref(), Some("https://example.org:443/b"));
+        assert_eq!(to(here, "POST", 302, "/b").unwrap(), None, "it would not be the same request");
+        assert_eq!(to(here, "GET", 200, "/b").unwrap(), None);
+        for elsewhere in [
+            "//evil.org/b",
+            "https://evil.org/",
+            "http://example.org/a",
+            "https://example.org:8443/a",
+            "https://a:b@example.org/",
+            "b",
+            "",
+        ] {
+            assert!(to(here, "GET", 302, elsewhere).is_err(), "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn what_is_called_off_before_is_not_sent() {
+        let stop = Arc::new(Stop::default());
+        stop.stop();
+        let error = send_until(&Reach::any(true), &call("http://127.0.0.1:1/"), &stop).unwrap_err();
+        assert!(matches!(error, HttpError::Stopped | HttpError::Failed(_)), "{error}");
     }
 }

@@ -31,6 +31,9 @@ use crate::{
     worker::{Ended, How, Refused, Task, Which},
 };
 
+/// Two clocks that count the same time may be so far apart.
+const TICK: Duration = Duration::from_millis(20);
+
 /// Texts by name, such as headers.
 pub type Texts = Vec<(String, Text)>;
 
@@ -158,7 +161,9 @@ impl Asking<'_> {
         };
         let how = match () {
             () if stop.is_stopped() => How::Stopped,
-            () if said.is_err() && begun.elapsed() >= limit => How::TimedOut(Which::Total(millis(limit))),
+            () if said.is_err() && begun.elapsed() + TICK >= limit => {
+                How::TimedOut(Which::Total(millis(limit)))
+            }
             () => How::Exited(0),
         };
         let log = format!("[skein: {log} in {} ms]\n", begun.elapsed().as_millis());

@@ -42,7 +42,11 @@ impl Hall {
             ("PUT", ["bookings", name, "announcement"]) if self.bookings.contains_key(*name) => {
                 let title = asked.json()["title"].as_str().unwrap_or_default().to_owned();
                 if title == "Storm" {
-                    return Reply::new("409 Conflict", "", "{\"error\": {\"message\": \"not in this season\"}}");
+                    return Reply::new(
+                        "409 Conflict",
+                        "",
+                        "{\"error\": {\"message\": \"not in this season\"}}",
+                    );
                 }
                 self.announced.push(format!("{title} ({query})"));
                 Reply::json(&json!({"place": self.announced.len()}))

@@ -57,7 +57,8 @@ fn a_request_is_filled_in_and_its_answer_taken_out() {
     let call = "endpoint: \"/parcels/${input.id}\", method: PUT, query_template: { note: \"${input.note}\", none: \"${input.none}\" }, \
                 body_template: { to: \"${input.to}\", grams: \"${input.grams}\" }, response_extract: \"$.data[0]\", \
                 idempotency_key_header: Idempotency-Key";
-    let step = "inputs: { id: \"a/b?c=1\", note: \"x&admin=1\", to: { name: \"q\\\"}, \\\"x\\\": 1\" }, grams: 12 }";
+    let step =
+        "inputs: { id: \"a/b?c=1\", note: \"x&admin=1\", to: { name: \"q\\\"}, \\\"x\\\": 1\" }, grams: 12 }";
     let project = project(&server, call, step);
     let result = project.json("run one", 0);
     let asked = server.next();
@@ -90,7 +91,8 @@ fn a_status_is_an_error_that_workflows_know() {
         ("419 Expired", "", "auth_required"),
         ("200 OK", "x-login: gone\r\n", "auth_required"),
     ] {
-        let server = Server::new(move |_| Reply::new(status, headers, "{\"error\": {\"message\": \"so it is\"}}"));
+        let server =
+            Server::new(move |_| Reply::new(status, headers, "{\"error\": {\"message\": \"so it is\"}}"));
         let project = project(&server, "endpoint: /x", "inputs: {}");
         let detect = if status.starts_with("200") { "header:X-Login:gone" } else { "http_status:419" };
         change(&project, "DEPOT_KEY] }", &format!("DEPOT_KEY] }}, expiry: {{ detect: \"{detect}\" }}"));
@@ -213,7 +215,9 @@ fn schemas_hold_for_servers_too() {
     let project = project(&server, "endpoint: /x", "inputs: { n: 1 }");
     let strict = |part: &str, schema: &str| {
         let from = format!("{part}: {{ type: object }}");
-        project.folder.write(".tools/send/TOOL.md", tool("send", "").replace(&from, &format!("{part}: {schema}")));
+        project
+            .folder
+            .write(".tools/send/TOOL.md", tool("send", "").replace(&from, &format!("{part}: {schema}")));
     };
     strict("inputs", "{ type: object, properties: { n: { type: string } } }");
     assert_eq!(error(&project.json("run one", 4)).0, "input_invalid");
@@ -309,7 +313,11 @@ fn a_server_that_is_not_well_is_passed_over() {
 fn what_a_driver_lacks_is_told_before_the_run() {
     let server = Server::new(|_| Reply::json(&json!({})));
     for (from, to, says) in [
-        ("base_url: http", "tags: [a]\nmetadata: { x: y }\nexamples: []\nrate_limit: {} # http", "has no `base_url`"),
+        (
+            "base_url: http",
+            "tags: [a]\nmetadata: { x: y }\nexamples: []\nrate_limit: {} # http",
+            "has no `base_url`",
+        ),
         ("metadata: { http: { endpoint: /x } }", "version: \"*\"", "what is sent for this tool"),
         ("endpoint: /x", "endpoint: /x, streaming: { transport: sse }", "streams its answers"),
         ("${secrets.DEPOT_KEY}", "${secrets.OTHER_KEY}", "needs the secret `OTHER_KEY`"),
@@ -320,6 +328,44 @@ fn what_a_driver_lacks_is_told_before_the_run() {
         let said = project.ends("run one", 5);
         assert!(said.contains(says), "{says}: {said}");
     }
+}
+
+/// Kinds come in their order, and a pin is kept to or refused.
+#[test]
+fn a_kind_comes_before_another() {
+    let server = Server::new(|_| Reply::json(&json!({"by": "server"})));
+    let project = project(&server, "endpoint: /x", "inputs: {}");
+    let add = |id: &str, more: &str| {
+        let about = format!("{more}implements: [{{ tool: send }}]\n");
+        project.folder.write(&format!(".drivers/{id}/DRIVER.md"), driver(id, &about));
+    };
+    add("a-program", "kind: cli\nbin: cat\n");
+    add("a-speaker", "kind: mcp\nserver: { kind: binary, path: cat }\n");
+    let plan = project.ends("plan one", 0);
+    assert!(plan.contains("done by the driver depot: the kind http comes before mcp"), "{plan}");
+    assert!(
+        plan.contains("passes over a-program") && plan.contains("the kind http comes before cli"),
+        "{plan}"
+    );
+    let function =
+        "kind: builtin\nimplements: [{ tool: send, metadata: { builtin: { function: sleep } } }]\n";
+    project.folder.write(".drivers/own/DRIVER.md", driver("own", function));
+    let plan = project.ends("plan one", 0);
+    assert!(plan.contains("done by the driver own: the kind builtin comes before http"), "{plan}");
+    let pinned = |to: &str| {
+        let step = format!("  - {{ id: only, kind: tool, tool: send, pinned_provider: {to} }}\n");
+        project.folder.write(".workflows/one/WORKFLOW.md", workflow("one", &step));
+    };
+    pinned("depot");
+    assert_eq!(project.json("run one", 0)["outputs"], json!({"by": "server"}));
+    change(&project, "egress: [127.0.0.1]", "egress: [example.org]");
+    let said = project.ends("run one", 5);
+    assert!(said.contains("pinned to the driver `depot`, which may not ask the host"), "{said}");
+    assert!(said.contains("pinned_provider_unavailable"), "{said}");
+    let step = "  - { id: only, kind: tool, action: \"parcel:send\" }\n";
+    project.folder.write(".workflows/one/WORKFLOW.md", workflow("one", step));
+    let said = project.ends("run one", 5);
+    assert!(said.contains("no tool here implements the action `parcel:send`"), "{said}");
 }
 
 /// A project whose driver is one of our own functions that reach out.

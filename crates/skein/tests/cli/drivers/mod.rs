@@ -3,4 +3,4 @@
 mod festival;
 mod http;
 mod mcp;
-mod server;
+pub mod server;

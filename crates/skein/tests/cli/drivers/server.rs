@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 
 /// How long something may take that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A request that it was sent.
 #[derive(Debug, Clone)]
