@@ -6,6 +6,7 @@
 
 pub mod agents;
 pub mod builder;
+pub mod call;
 pub mod closest;
 pub mod engine;
 pub mod expr;

@@ -143,6 +143,10 @@ pub const MEMORIES: usize = 10_000;
 pub const MEMORY_BYTES: usize = 4 * KIB;
 
 // The network.
+/// How long the call of a server may take where nobody says, as AIP-14 has it.
+pub const TOOL_CALL: u64 = 30 * SECOND;
+/// The longest that a tool is left alone because it asks for that.
+pub const RETRY_AFTER: u64 = HOUR;
 pub const WEBHOOK_BYTES: usize = MIB;
 pub const WEBHOOK_SKEW: u64 = 5 * MINUTE;
 pub const WEBHOOK_DEDUP: u64 = 24 * HOUR;

@@ -26,18 +26,23 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
         "skein-host",
         // Secrets are found in streams in one pass, however many forms they have. Workers are kept to what they may write
         // where they cannot have a view of their own. Webhooks are sent by the smallest client that has no runtime of its
-        // own, and signed by what it has its cryptography from.
+        // own, and signed by what it has its cryptography from. Servers that speak MCP are spoken to by the protocol's own
+        // library, which needs a runtime and streams; both stay in the one module that speaks.
         &[
             "skein-core",
             "aho-corasick",
             "blake3",
+            "futures-core",
             "landlock",
             "ring",
+            "rmcp",
             "rusqlite",
             "rustix",
             "serde",
             "serde_json",
+            "sse-stream",
             "thiserror",
+            "tokio",
             "ureq",
         ],
         &["tempfile"],

@@ -35,8 +35,8 @@ mod xskein;
 pub mod yaml;
 
 pub use aip15::{
-    Action, Argument, Auth, Driver, DriverKind, Health, Implements, Piece, Range, Tool, VersionCheck, action,
-    driver, routine, tool,
+    Action, Asks, Auth, Driver, DriverKind, Expired, Health, HttpCall, HttpServer, Implements, McpCall,
+    McpServer, Range, Texts, Tool, VersionCheck, action, driver, routine, tool,
 };
 pub use card::{Card, card};
 pub use check::{Report, check};

@@ -17,6 +17,7 @@ pub mod memory;
 pub mod notify;
 pub mod redact;
 pub mod secret;
+pub mod stop;
 pub mod store;
 pub mod tape;
 pub mod wall;

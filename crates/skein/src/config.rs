@@ -123,6 +123,8 @@ pub struct Drivers {
     /// Tags that a driver must all have, and tags of which it must have none.
     pub require_tags: Vec<String>,
     pub forbid_tags: Vec<String>,
+    /// Places within this machine and this network that they may ask, without encryption too: hosts, or hosts with ports.
+    pub private: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

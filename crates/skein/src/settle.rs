@@ -18,7 +18,7 @@ use skein_dialects::{Dialect, Project, Sort};
 use skein_host::{
     agent::{self, Server},
     crew::{
-        About, Agent, Keeping, Program, Tool, is_repository,
+        About, Agent, Function, Keeping, Program, Tool, is_repository,
         relay::{self, Named},
     },
     secret, worker,
@@ -304,6 +304,12 @@ impl Settle<'_> {
         let (Some(found), Some(key)) = (self.found.get(worker), Tool::key(worker)) else { return };
         if let Some(tool) = &found.bound {
             tool.secrets.iter().for_each(|name| self.secret(step, name));
+            if tool.function == Some(Function::Notify) {
+                // Which of them is told is a value.
+                for name in self.config.channels.keys() {
+                    self.problems.extend(channels::settle(name, self.config, self.about).err());
+                }
+            }
             self.about.tools.insert(key, tool.clone());
         }
         if self.about.replay.is_some() {

@@ -34,16 +34,30 @@ pub struct Auth {
     pub paths: Vec<String>,
     /// What a person would run to log in.
     pub login: Option<String>,
-    /// The exit status that means that nobody has.
-    pub expired: Option<i32>,
+    /// What means that nobody has any more.
+    pub expired: Option<Expired>,
 }
 
-/// A program that says whether the driver is well.
+/// What a program or a server answers when a login is no longer good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expired {
+    Exit(i32),
+    Status(u16),
+    Header(String, String),
+}
+
+/// How to find out whether the driver is well.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Health {
-    pub command: Vec<String>,
-    pub expect: i32,
+    pub asks: Asks,
     pub timeout: Millis,
+}
+
+/// Who says so.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Asks {
+    Program { command: Vec<String>, expect: i32 },
+    Http { method: &'static str, url: String, expect: u16 },
 }
 
 pub(super) fn version_check(given: Given<'_>, sink: &mut Sink) -> Option<VersionCheck> {
@@ -125,43 +139,59 @@ pub(super) fn auth(given: Given<'_>, sink: &mut Sink) -> Option<Auth> {
     Some(auth)
 }
 
-/// An exit status; what else can be told is for drivers of other kinds.
-fn expired(given: Given<'_>, sink: &mut Sink) -> Option<i32> {
+/// An exit status, a status of HTTP, or a header. An exception is for drivers that are code.
+fn expired(given: Given<'_>, sink: &mut Sink) -> Option<Expired> {
     let text = given.words(sink)?.value;
     let (what, value) = text.split_once(':').unwrap_or((text, ""));
-    match what {
-        "exit_code" => {
-            let status = value.parse().ok().filter(|status| (1..=255).contains(status));
-            if status.is_none() {
-                sink.push(given.wrong("such as `exit_code:4`"));
-            }
-            status
+    let found = match what {
+        "exit_code" => value.parse().ok().filter(|status| (1..=255).contains(status)).map(Expired::Exit),
+        "http_status" => {
+            value.parse().ok().filter(|status| (100..=599).contains(status)).map(Expired::Status)
         }
-        "http_status" | "exception" | "header" if !value.is_empty() => None,
-        _ => {
-            sink.push(given.wrong("such as `exit_code:4`"));
-            None
-        }
+        "header" => value
+            .split_once(':')
+            .map(|(name, value)| Expired::Header(name.trim().to_owned(), value.trim().to_owned())),
+        "exception" if !value.is_empty() => return None,
+        _ => None,
+    };
+    if found.is_none() {
+        sink.push(given.wrong("such as `exit_code:4`, `http_status:401` or `header:X-Login:expired`"));
     }
+    found
 }
 
 /// None also for a driver that need not be asked.
 pub(super) fn health(given: Given<'_>, sink: &mut Sink) -> Option<Health> {
     let mut fields = Fields::of(given.node, "`health_check`", sink)?;
-    let methods = &[("ping", false), ("exec", true), ("http", false), ("noop", false)];
-    let asks = fields.required("method", sink).and_then(|given| given.one_of(methods, sink));
-    let asks = asks.is_some_and(|asks| asks.value);
-    let line = if asks { fields.required("cmd", sink) } else { fields.optional("cmd") };
+    let methods = &[("ping", ""), ("exec", "cmd"), ("http", "http"), ("noop", "")];
+    let method = fields.required("method", sink).and_then(|given| given.one_of(methods, sink));
+    let needs = method.map_or("", |method| method.value);
+    let line = if needs == "cmd" { fields.required("cmd", sink) } else { fields.optional("cmd") };
     let line = line.and_then(|given| command(given, sink));
+    let request = if needs == "http" { fields.required("http", sink) } else { fields.optional("http") };
+    let request = request.and_then(|given| request_of(given, sink));
     let expect = fields.optional("expect_exit").and_then(|given| given.whole(0..=255, sink));
     let timeout = fields.optional("timeout_ms").and_then(|given| given.millis(100, sink));
-    fields.allow(&["http", "every"]);
+    fields.allow(&["every"]);
     fields.finish(sink);
-    Some(Health {
-        command: line.filter(|_| asks)?,
-        expect: expect.and_then(|expect| i32::try_from(expect.value).ok()).unwrap_or_default(),
-        timeout: timeout.map_or(PATIENCE, |length| length.value),
-    })
+    let expect = expect.and_then(|expect| i32::try_from(expect.value).ok()).unwrap_or_default();
+    let asks = match needs {
+        "cmd" => Asks::Program { command: line?, expect },
+        "http" => request?,
+        _ => return None,
+    };
+    Some(Health { asks, timeout: timeout.map_or(PATIENCE, |length| length.value) })
+}
+
+fn request_of(given: Given<'_>, sink: &mut Sink) -> Option<Asks> {
+    let mut fields = Fields::of(given.node, "`http`", sink)?;
+    let methods = &[("GET", "GET"), ("POST", "POST"), ("HEAD", "HEAD")];
+    let method = fields.required("method", sink).and_then(|given| given.one_of(methods, sink));
+    let url = fields.required("url", sink).and_then(|given| given.words(sink));
+    let expect = fields.optional("expect_status").and_then(|given| given.whole(100..=599, sink));
+    fields.finish(sink);
+    let expect = expect.and_then(|expect| u16::try_from(expect.value).ok()).unwrap_or(200);
+    Some(Asks::Http { method: method?.value, url: url?.value.to_owned(), expect })
 }
 
 #[cfg(test)]

@@ -4,14 +4,19 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use skein_core::time::Millis;
+use skein_core::{
+    call::{self, Piece, Text},
+    time::Millis,
+};
 
 use super::{
-    argument::{Argument, argument},
     checks::{Auth, Health, VersionCheck, auth, health, range_of, version_check},
     defaults::{BACKOFFS, COSTS, DESCRIPTION_CHARS, DRIVER_KINDS, NAME_CHARS},
     policy,
     range::Range,
+    remote::{
+        HttpCall, HttpServer, McpCall, McpServer, egress, http_call, http_server, mcp_call, mcp_server,
+    },
     tool::{id, texts},
 };
 use crate::{
@@ -55,6 +60,11 @@ pub struct Driver {
     pub bin_args: Vec<String>,
     /// What an exit status means, as an error code; `ok` is none.
     pub exit_codes: BTreeMap<i32, String>,
+    /// The server of an `http` driver, and of an `mcp` driver.
+    pub http: HttpServer,
+    pub mcp: Option<McpServer>,
+    /// The hosts that it may ask.
+    pub egress: Vec<String>,
     pub version_check: Option<VersionCheck>,
     pub auth: Option<Auth>,
     pub health: Option<Health>,
@@ -77,7 +87,7 @@ pub struct Implements {
     pub tool: String,
     /// The versions of it. None: any.
     pub version: Option<Range>,
-    pub argv: Vec<Argument>,
+    pub argv: Vec<Text>,
     pub timeout: Option<Millis>,
     /// Inputs that it does not take.
     pub drop_inputs: Vec<String>,
@@ -91,6 +101,10 @@ pub struct Implements {
     pub cost: Option<f64>,
     /// The function of Skein itself that does it, of a `builtin` driver.
     pub function: Option<String>,
+    /// The request of an `http` driver.
+    pub http: Option<HttpCall>,
+    /// The tool of an `mcp` driver's server.
+    pub mcp: McpCall,
 }
 
 /// Reads a DRIVER.md.
@@ -106,21 +120,23 @@ pub fn driver(source: Arc<Source>) -> Result<Driver, Vec<Diagnostic>> {
     }
 }
 
-/// What is kept for others and not looked at here. The last ones are of drivers that are no programs.
+/// What is kept for others and not looked at here. The last ones are of drivers that are servers.
 const KEPT: &[&str] = &[
     "install",
-    "network",
     "runner",
     "sandbox",
     "driver_kind",
     "examples",
     "tags",
     "metadata",
-    "base_url",
-    "headers",
+    "rate_limit",
     "server_ref",
     "transport",
     "mcp_tools",
+    "protocol_version",
+    "prompts",
+    "resources",
+    "connection_options",
 ];
 
 impl Driver {
@@ -147,6 +163,9 @@ impl Driver {
         let (regions, policy_tags) = (list("region"), list("policy_tags"));
         let version_check = fields.optional("version_check").and_then(|given| version_check(given, sink));
         let auth = fields.optional("auth").and_then(|given| auth(given, sink));
+        let http = http_server(&mut fields, sink);
+        let mcp = fields.optional("server").and_then(|given| mcp_server(given, sink));
+        let egress = fields.optional("network").map(|given| egress(given, sink)).unwrap_or_default();
         let health = fields.optional("health_check").and_then(|given| health(given, sink));
         fields.optional("retry_override").into_iter().for_each(|given| check_retry(given, sink));
         fields.allow(KEPT);
@@ -155,6 +174,9 @@ impl Driver {
             id: id?.to_owned(),
             kind: kind?.value,
             version: version?.to_owned(),
+            http,
+            mcp,
+            egress,
             version_check,
             auth,
             health,
@@ -188,7 +210,7 @@ fn implementation(given: Given<'_>, sink: &mut Sink) -> Option<Implements> {
     let timeout = fields.optional("timeout_override_ms").and_then(|given| given.millis(1, sink));
     let narrowing = fields.optional("schema_narrowing");
     let (drop_inputs, drop_outputs) = narrowing.map(|given| drops(given, sink)).unwrap_or_default();
-    let (renames, transform) =
+    let (mut renames, transform) =
         fields.optional("mapping").map(|given| mapping(given, sink)).unwrap_or_default();
     let cost = fields.optional("cost_override").and_then(|given| cost(given, sink));
     let metadata = fields.optional("metadata").map(|given| given.node);
@@ -196,6 +218,10 @@ fn implementation(given: Given<'_>, sink: &mut Sink) -> Option<Implements> {
     let argv = argv.map(|node| argv_of(Given { name: "argv", node }, sink));
     let function = metadata.and_then(|node| node.get("builtin")?.get("function"));
     let function = function.and_then(|node| Given { name: "function", node }.words(sink));
+    let http = metadata.and_then(|node| node.get("http")).and_then(|node| http_call(node, sink));
+    let mcp = metadata.and_then(|node| node.get("mcp")).and_then(|node| mcp_call(node, sink));
+    let (mcp, more) = mcp.unwrap_or_default();
+    renames.extend(more);
     fields.optional("retry_override").into_iter().for_each(|given| check_retry(given, sink));
     fields.finish(sink);
     Some(Implements {
@@ -209,6 +235,8 @@ fn implementation(given: Given<'_>, sink: &mut Sink) -> Option<Implements> {
         transform,
         cost,
         function: function.map(|text| text.value.to_owned()),
+        http,
+        mcp,
     })
 }
 
@@ -245,14 +273,14 @@ fn check_retry(given: Given<'_>, sink: &mut Sink) {
     fields.finish(sink);
 }
 
-fn argv_of(given: Given<'_>, sink: &mut Sink) -> Vec<Argument> {
+fn argv_of(given: Given<'_>, sink: &mut Sink) -> Vec<Text> {
     let mut arguments = Vec::new();
     for item in given.list(sink).unwrap_or_default() {
         let Some(text) = item.node.raw() else {
             sink.push(item.wrong("text"));
             continue;
         };
-        match argument(text) {
+        match call::parse(text).and_then(shown) {
             Ok(read) => arguments.push(read),
             Err(why) => {
                 let message = format!("this argument cannot be filled in: {why}");
@@ -262,6 +290,17 @@ fn argv_of(given: Given<'_>, sink: &mut Sink) -> Vec<Argument> {
         }
     }
     arguments
+}
+
+/// Everyone on the machine sees the arguments of a program.
+fn shown(read: Text) -> Result<Text, String> {
+    match read.iter().any(|piece| matches!(piece, Piece::Secret(_))) {
+        true => {
+            Err("a secret is a variable of the program, never an argument; `auth.state.env` names it"
+                .to_owned())
+        }
+        false => Ok(read),
+    }
 }
 
 /// Inputs that are not taken, and outputs that are not given.
@@ -320,7 +359,10 @@ fn requires(given: Given<'_>, sink: &mut Sink) -> (Vec<String>, Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::argument::Piece, *};
+    use super::{
+        super::checks::{Asks, Expired},
+        *,
+    };
 
     fn read(more: &str) -> Result<Driver, Vec<String>> {
         let text = format!(
@@ -361,11 +403,32 @@ mod tests {
         assert_eq!((check.before.as_str(), check.timeout), ("gh version ", Millis(200)));
         assert!(check.range.holds("2.41.0") && !check.range.holds("3.0.0"));
         let auth = driver.auth.unwrap();
-        assert_eq!((auth.expired, auth.login.as_deref()), (Some(4), Some("gh auth login")));
-        assert_eq!(driver.health.unwrap().command, ["gh", "auth", "status"]);
+        assert_eq!((auth.expired, auth.login.as_deref()), (Some(Expired::Exit(4)), Some("gh auth login")));
+        let asks = Asks::Program { command: ["gh", "auth", "status"].map(str::to_owned).to_vec(), expect: 0 };
+        assert_eq!(driver.health.unwrap().asks, asks);
         let (offer, name) = (&driver.implements[0], str::to_owned);
         assert_eq!(offer.renames, [(name("title"), name("subject")), (name("aspect"), name("size"))].into());
         assert_eq!((offer.cost, driver.exit_codes.get(&1).map(String::as_str)), (Some(2.5), Some("ok")));
+    }
+
+    #[test]
+    fn a_driver_says_what_is_sent_to_its_server() {
+        let driver = read(
+            "kind: http\nbase_url: https://api.example.org/v1\ndefault_headers: {Authorization: 'Bearer ${secrets.KEY}'}\n\
+             network: {egress: [api.example.org]}\nauth: {expiry: {detect: 'header:X-Login:expired'}}\n\
+             health_check: {method: http, http: {method: GET, url: 'https://api.example.org/up', expect_status: 204}}\n\
+             implements:\n  - tool: a\n    metadata: {http: {endpoint: '/a/${input.id}', method: PUT, query_template: {n: '${input.n}'},\n\
+             \x20     body_template: {to: ['${input.to}']}, response_extract: '$.data[0]', idempotency_key_header: Idempotency-Key}}\n",
+        )
+        .unwrap();
+        assert_eq!(driver.egress, ["api.example.org"]);
+        assert_eq!(driver.http.headers[0].1, call::parse("Bearer ${secrets.KEY}").unwrap());
+        let call = driver.implements[0].http.as_ref().unwrap();
+        assert_eq!((call.method, call.extract.len()), (Some("PUT"), 2));
+        assert_eq!(call.key_header.as_deref(), Some("Idempotency-Key"));
+        let expired = Expired::Header("X-Login".to_owned(), "expired".to_owned());
+        assert_eq!(driver.auth.unwrap().expired, Some(expired));
+        assert!(matches!(driver.health.unwrap().asks, Asks::Http { expect: 204, .. }));
     }
 
     #[test]
@@ -392,6 +455,22 @@ mod tests {
                 "kind: cli\nbin: a\nauth: {expiry: {detect: \"exit_code:x\"}}\nimplements: [{tool: a}]",
                 "`exit_code:4`",
             ),
+            (
+                "kind: cli\nbin: a\nimplements: [{tool: a, metadata: {cli: {argv: [\"${secrets.X}\"]}}}]",
+                "never an argument",
+            ),
+            ("kind: http\nimplements: [{tool: a, metadata: {http: {endpoint: a}}}]", "begins with `/`"),
+            (
+                "kind: http\nimplements: [{tool: a, metadata: {http: {endpoint: \"/a?b\"}}}]",
+                "`query_template`",
+            ),
+            ("kind: http\nimplements: [{tool: a, metadata: {http: {method: GET}}}]", "needs `endpoint`"),
+            ("kind: http\ndefault_headers: {\"a b\": c}\nimplements: [{tool: a}]", "`a b` is no name of one"),
+            (
+                "kind: http\nimplements: [{tool: a, metadata: {http: {endpoint: /, response_extract: a}}}]",
+                "begins with `$`",
+            ),
+            ("kind: mcp\nserver: {kind: remote}\nimplements: [{tool: a}]", "`server` needs `url`"),
             ("kind: cli\nbin: a\nimplements: [{tool: a, mapping: [b]}]", "`mapping` is a mapping of names"),
             ("kind: cli\nbin: a\noutput: {exit_codes: {0: fine}}\nimplements: [{tool: a}]", "from 1 to 255"),
         ] {

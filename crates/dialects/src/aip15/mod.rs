@@ -5,7 +5,6 @@
 //! are the same workflow.
 
 mod action;
-mod argument;
 mod checks;
 mod defaults;
 mod driver;
@@ -14,6 +13,7 @@ mod kinds;
 mod lower;
 mod policy;
 mod range;
+mod remote;
 mod routines;
 mod schedule;
 mod step;
@@ -23,10 +23,10 @@ mod value;
 mod workflow;
 
 pub use action::{Action, action};
-pub use argument::{Argument, Piece};
-pub use checks::{Auth, Health, VersionCheck};
+pub use checks::{Asks, Auth, Expired, Health, VersionCheck};
 pub use driver::{Driver, DriverKind, Implements, driver};
 pub(crate) use lower::lower;
 pub use range::Range;
+pub use remote::{HttpCall, HttpServer, McpCall, McpServer, Texts};
 pub use routines::routine;
 pub use tool::{Tool, tool};

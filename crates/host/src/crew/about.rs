@@ -9,13 +9,15 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_core::{
+    call::Text,
     ir::{Capability, Schema, Worker},
     time::Millis,
 };
 
-use super::{builtin::Function, surroundings::Surroundings};
+use super::{builtin::Function, remote::Remote, surroundings::Surroundings};
 use crate::{
     agent::Price,
+    http::Reach,
     secret,
     workspace::{GrantError, Grants},
 };
@@ -111,7 +113,8 @@ impl Agent {
     }
 }
 
-/// A tool that is a program, with JSON in on standard input and JSON out on standard output; or a function of our own.
+/// A tool that is a program, with JSON in on standard input and JSON out on standard output; a function of our own; or a
+/// server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tool {
@@ -123,9 +126,15 @@ pub struct Tool {
     /// What does it in this process, in place of a program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<Function>,
+    /// The server that does it, in place of a program or as one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Remote>,
+    /// Whom it may ask over the network.
+    #[serde(default, skip_serializing_if = "Reach::is_nobody")]
+    pub reach: Reach,
     /// The arguments that values of the input fill in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arguments: Vec<Vec<Piece>>,
+    pub arguments: Vec<Text>,
     #[serde(default)]
     pub inputs: Schema,
     #[serde(default)]
@@ -147,20 +156,12 @@ pub struct Tool {
     pub limit: Option<Millis>,
 }
 
-/// A piece of an argument.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Piece {
-    Text(String),
-    /// A value of the input, by its path, and what stands for one that is not given.
-    Input {
-        path: Vec<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        default: Option<String>,
-    },
-}
-
 impl Tool {
+    /// Whether it is a server, or someone else outside, and no program that does it alone.
+    pub fn is_asked(&self) -> bool {
+        self.remote.is_some() || self.function.is_some()
+    }
+
     /// The name under which a tool is settled, or whatever tool does an action. One that only one driver may provide is
     /// another tool. None: the worker is no tool.
     pub fn key(worker: &Worker) -> Option<String> {

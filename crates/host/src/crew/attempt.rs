@@ -265,6 +265,10 @@ fn remove_decision(folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
 }
 
 impl Laid {
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
     /// What became of the attempt, now that its program has ended, and what it spent.
     pub fn take_up(&mut self, shared: &Shared, key: &Doing, ended: &Ended) -> Report {
         let (end, proofs) = match confine::unmake(&self.made, &self.folder) {

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use serde_json::Value;
+pub(super) use skein_core::call::plain;
 use skein_core::ir::Worker;
 
 use super::{about::Agent, job::Job, tool};
@@ -55,6 +55,11 @@ impl Command {
             }
             Worker::Tool { tool: name, .. } | Worker::Action { action: name, .. } => {
                 let found = job.tool().ok_or_else(|| format!("no tool here does `{name}`"))?;
+                if found.is_asked() {
+                    // Whoever asks gives it its input.
+                    let words = found.command.iter().map(OsString::from).chain([OsString::new()]);
+                    return Command::new(words, Vec::new(), Speaks::Json);
+                }
                 let inputs = tool::renamed(found, &job.given.inputs);
                 let words = tool::command(found, &inputs)?;
                 let stdin = serde_json::to_vec(&*inputs).expect("inputs are JSON");
@@ -71,14 +76,5 @@ impl Command {
         let mut words = words.into_iter();
         let program = words.next().ok_or("its command is empty")?;
         Ok(Command { program, arguments: words.collect(), stdin, speaks })
-    }
-}
-
-/// A value as one argument.
-pub(super) fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }

@@ -15,11 +15,9 @@ use std::{
 use serde_json::{Value, json};
 use skein_core::{ir::Convergence, limits, time::Millis};
 
-use super::{
-    builtin::Call,
-    environment::{self, Environment},
-};
+use super::environment::{self, Environment};
 use crate::{
+    stop::Stop,
     worker::{self, How, Mark, NewFilter, Task},
     workspace::Root,
 };
@@ -41,7 +39,7 @@ pub(super) struct Git<'a> {
     /// The longest that a question may take, where that is less than usual.
     pub limit: Option<Millis>,
     /// What asks, and is called off as a whole.
-    pub call: Option<&'a Arc<Call>>,
+    pub call: Option<&'a Arc<Stop>>,
 }
 
 /// One question.
@@ -207,9 +205,9 @@ impl<'a> Git<'a> {
         task.stdout = Some(out.clone());
         task.limit = Some(self.limit.map_or(question.limit, |limit| limit.min(question.limit)));
         task.filter = question.filter;
-        let asked = |handle| {
+        let asked = |handle: worker::Handle| {
             if let Some(call) = self.call {
-                call.asks(handle);
+                call.then(move || handle.stop());
             }
         };
         let ended = worker::run(task, asked);

@@ -1,6 +1,10 @@
 //! A hook: a program that is run, or someone who is told, when a run begins or ends. How it goes never changes the run.
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde_json::Value;
 use skein_core::{
@@ -127,65 +131,94 @@ impl Hook {
     }
 
     fn lay_out(self, shared: &Shared) -> Result<Comes, String> {
-        let (program, arguments, stdin) = match &self.act {
-            Act::Run { program, arguments } => (
-                found(&self.about, program),
-                arguments.iter().map(plain).collect::<Vec<_>>(),
-                Arc::<[u8]>::from([]),
-            ),
+        let words = match &self.act {
+            Act::Run { program, arguments } => Words {
+                program: found(&self.about, program),
+                arguments: arguments.iter().map(plain).collect(),
+                stdin: Arc::from([]),
+                environment: Vec::new(),
+                limit: limits::HOOK,
+            },
             Act::Tell(channel, message) => {
                 // What is told leaves the machine, perhaps.
                 let message = redacted(shared, message);
-                match channel {
-                    Channel::Command(words) => {
-                        let (program, rest) = words.split_first().ok_or("its command is empty")?;
-                        let stdin = format!("{}\n", message.value()).into_bytes();
-                        (found(&self.about, program), rest.to_vec(), stdin.into())
-                    }
-                    Channel::Desktop => {
-                        let words = ["--app-name=Skein", "--", &message.title, &message.text];
-                        (DESKTOP.into(), words.map(str::to_owned).to_vec(), Arc::from([]))
-                    }
-                    other => return Ok(Comes::Say(Box::new((other.clone(), message)))),
+                match words(&self.about, channel, &message) {
+                    Some(words) => words?,
+                    None => return Ok(Comes::Say(Box::new((channel.clone(), message)))),
                 }
             }
         };
-        let mut task = self.task(shared, program)?;
-        if arguments.iter().any(|argument| argument.contains('\0')) {
-            return Err("one of its arguments holds a zero byte, which no argument can".to_owned());
-        }
-        task.arguments = arguments.into_iter().map(Into::into).collect();
-        task.stdin = stdin;
-        Ok(Comes::Start(Box::new(task)))
+        self.task(shared, words).map(|task| Comes::Start(Box::new(task)))
     }
 
-    fn task(&self, shared: &Shared, program: PathBuf) -> Result<Task, String> {
+    fn task(&self, shared: &Shared, words: Words) -> Result<Task, String> {
+        if words.arguments.iter().any(|argument| argument.contains('\0')) {
+            return Err("one of its arguments holds a zero byte, which no argument can".to_owned());
+        }
         let about = &self.about;
         let grants = about.grants(shared.state.path());
         let folder = grants.and_then(|grants| grants.folder(None)).map_err(|error| error.to_string())?;
         let kept = shared.run_dir(&self.run).and_then(|run| run.hook(self.number));
         let log = kept.map_err(|error| error.to_string())?.path().join("log");
         let mark = Mark { state: shared.mark.clone(), run: self.run.clone(), work: Work::Hook(self.number) };
-        let mut task = Task::new(program, folder.path(), log, mark);
-        task.environment = environment::base(about, &self.env);
-        task.environment.push(("SKEIN_RUN_ID".into(), self.run.as_str().into()));
-        let limit = match &self.act {
-            Act::Run { .. } => limits::HOOK,
-            Act::Tell(channel, message) => {
-                task.environment.push(("SKEIN_MESSAGE_ID".into(), message.id.clone().into()));
-                let needs = DESKTOP_NEEDS.iter().filter(|_| *channel == Channel::Desktop);
-                let needs = needs.filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
-                task.environment.extend(needs);
-                limits::NOTIFY
-            }
-        };
-        task.limit = Some(Millis(limit));
+        let mut task = words.task(folder.path(), log, mark);
+        let mut environment = environment::base(about, &self.env);
+        environment.push(("SKEIN_RUN_ID".into(), self.run.as_str().into()));
+        environment.append(&mut task.environment);
+        task.environment = environment;
         task.filter = shared.filter();
         Ok(task)
     }
 }
 
-fn redacted(shared: &Shared, message: &Message) -> Message {
+/// A program that is run for a hook, or that tells someone.
+pub(super) struct Words {
+    program: PathBuf,
+    arguments: Vec<String>,
+    stdin: Arc<[u8]>,
+    environment: environment::Environment,
+    limit: u64,
+}
+
+impl Words {
+    /// With its own variables only.
+    pub fn task(self, folder: &Path, log: PathBuf, mark: Mark) -> Task {
+        let mut task = Task::new(self.program, folder, log, mark);
+        task.arguments = self.arguments.into_iter().map(Into::into).collect();
+        task.stdin = self.stdin;
+        task.environment = self.environment;
+        task.limit = Some(Millis(self.limit));
+        task
+    }
+}
+
+/// The program that tells someone on a channel. None: no program does.
+pub(super) fn words(about: &About, channel: &Channel, message: &Message) -> Option<Result<Words, String>> {
+    let id = ("SKEIN_MESSAGE_ID".into(), message.id.clone().into());
+    let words = |program, arguments, stdin, more: environment::Environment| {
+        let environment = [id].into_iter().chain(more).collect();
+        Words { program, arguments, stdin, environment, limit: limits::NOTIFY }
+    };
+    match channel {
+        Channel::Command(command) => Some(match command.split_first() {
+            Some((program, rest)) => {
+                let stdin = format!("{}\n", message.value()).into_bytes().into();
+                Ok(words(found(about, program), rest.to_vec(), stdin, Vec::new()))
+            }
+            None => Err("its command is empty".to_owned()),
+        }),
+        Channel::Desktop => {
+            let arguments =
+                ["--app-name=Skein", "--", &message.title, &message.text].map(str::to_owned).to_vec();
+            let needs = DESKTOP_NEEDS.iter();
+            let needs = needs.filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
+            Some(Ok(words(DESKTOP.into(), arguments, Arc::from([]), needs.collect())))
+        }
+        Channel::Webhook { .. } | Channel::Slack { .. } | Channel::File(_) => None,
+    }
+}
+
+pub(super) fn redacted(shared: &Shared, message: &Message) -> Message {
     Message {
         id: message.id.clone(),
         title: shared.redactor.redact_str(&message.title),

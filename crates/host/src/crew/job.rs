@@ -16,12 +16,14 @@ use skein_core::{
 };
 
 use super::{
+    Shared,
     about::{About, Agent, Tool},
     briefing::Wanted,
     guard::Guard,
     handoff::{self, Handed},
     overlay,
     relay::Relay,
+    remote::Asking,
     tree::Keeping,
 };
 use crate::{
@@ -241,6 +243,12 @@ impl Job {
     /// The tool that does it, where a tool does.
     pub fn tool(&self) -> Option<&Tool> {
         self.about.tools.get(&Tool::key(&self.worker)?)
+    }
+
+    /// The call by which it is done, where no program does it alone.
+    pub(super) fn asking<'a>(&'a self, shared: &'a Shared) -> Option<Asking<'a>> {
+        let tool = self.tool().filter(|tool| tool.is_asked())?;
+        Some(Asking { shared, job: self, tool })
     }
 }
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use skein_core::ids::RunId;
 
-use super::builtin::Call;
-use crate::worker::{Handle, Work};
+use crate::{
+    stop::Stop,
+    worker::{Handle, Work},
+};
 
 /// What is being done, and for which run.
 pub type Doing = (RunId, Work);
@@ -20,7 +22,7 @@ pub enum Live {
         ending: Option<fn(&Handle)>,
     },
     /// It is done in this process.
-    Called(Arc<Call>),
+    Called(Arc<Stop>),
 }
 
 impl Live {
@@ -28,6 +30,7 @@ impl Live {
     pub fn started(&mut self, handle: Handle) {
         let ending = match self {
             Live::Ahead { stopped: true } => Some(Handle::stop as fn(&Handle)),
+            Live::Called(call) if call.is_stopped() => Some(Handle::stop as fn(&Handle)),
             Live::Ahead { stopped: false } | Live::Called(_) => None,
             Live::Working { ending, .. } => *ending,
         };

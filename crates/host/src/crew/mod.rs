@@ -28,6 +28,7 @@ mod protect;
 mod publish;
 mod record;
 pub mod relay;
+pub mod remote;
 pub mod replay;
 mod request;
 mod surroundings;
@@ -52,7 +53,7 @@ use skein_core::{
     time::Millis,
 };
 
-pub use about::{About, Agent, Piece, Program, Tool};
+pub use about::{About, Agent, Program, Tool};
 pub use briefing::Wanted;
 pub use builtin::Function;
 pub use job::{tests as tests_of, usual_model};
@@ -240,7 +241,7 @@ impl Shared {
 
     /// One attempt, from its beginning to its end.
     fn attempt(self: &Arc<Shared>, job: Job, key: Doing, finish: Finish) {
-        if let Some(function) = job.tool().and_then(|tool| tool.function) {
+        if let Some(function) = job.tool().and_then(|tool| tool.function).filter(|one| !one.reaches_out()) {
             return builtin::work(self, &job, function, &key, finish);
         }
         if let Some(path) = job.about.replay.clone() {
@@ -261,7 +262,10 @@ impl Shared {
         if self.is_stopped(&key) {
             return self.end(&key, AttemptEnd::Stopped, finish);
         }
-        let ended = worker::run(task, |handle| self.started(&key, handle));
+        let ended = match laid.job().asking(self) {
+            Some(asking) => asking.run(task, &key),
+            None => worker::run(task, |handle| self.started(&key, handle)),
+        };
         let report = laid.take_up(self, &key, &ended);
         self.finish(&key, report, finish);
     }

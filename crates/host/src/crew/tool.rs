@@ -5,13 +5,16 @@
 use std::{borrow::Cow, sync::Arc};
 
 use serde_json::{Value, json};
-use skein_core::{engine::AttemptEnd, ir::ErrorClass, limits};
-
-use super::{
-    about::{Piece, Tool},
-    back::cut,
-    command::plain,
+use skein_core::{
+    call::{self, Values},
+    engine::AttemptEnd,
+    ir::ErrorClass,
+    limits,
+    time::Millis,
 };
+
+use super::{about::Tool, back::cut};
+use crate::clock::Clock;
 
 const INPUT_INVALID: &str = "input_invalid";
 const OUTPUT_INVALID: &str = "output_invalid";
@@ -37,36 +40,16 @@ pub fn renamed<'a>(tool: &Tool, inputs: &'a Value) -> Cow<'a, Value> {
 
 /// The program and all its arguments.
 pub fn command(tool: &Tool, inputs: &Value) -> Result<Vec<String>, String> {
+    let values = Values { inputs, secret: &|_| None };
     let mut words = tool.command.clone();
     for argument in &tool.arguments {
-        let pieces: Result<Vec<String>, String> = argument.iter().map(|piece| fill(piece, inputs)).collect();
-        words.push(pieces?.concat());
+        let word = call::fill(argument, values, str::to_owned).map_err(|unfilled| unfilled.to_string())?;
+        if word.contains('\0') {
+            return Err("an input holds a zero byte, which no argument can".to_owned());
+        }
+        words.push(word);
     }
     Ok(words)
-}
-
-fn fill(piece: &Piece, inputs: &Value) -> Result<String, String> {
-    let (path, default) = match piece {
-        Piece::Text(text) => return Ok(text.clone()),
-        Piece::Input { path, default } => (path, default),
-    };
-    let found = path.iter().try_fold(inputs, |value, name| value.get(name)).filter(|value| !value.is_null());
-    let shown = || path.join(".");
-    let text = match (found, default) {
-        (Some(value), _) => plain(value),
-        (None, Some(default)) => default.clone(),
-        (None, None) => {
-            return Err(format!(
-                "its program takes the input `{0}` as an argument, and none was given; give it, or let the \
-                 driver say `${{input.{0} | default('')}}`",
-                shown()
-            ));
-        }
-    };
-    if text.contains('\0') {
-        return Err(format!("the input `{}` holds a zero byte, which no argument can", shown()));
-    }
-    Ok(text)
 }
 
 /// What became of a call that ended with a status. `usual` is how it failed where it does not say more.
@@ -112,8 +95,12 @@ fn refused(value: &Value) -> AttemptEnd {
     let error = &value["error"];
     let code = error["code"].as_str().filter(|code| code.len() <= limits::ID_BYTES).map(str::to_owned);
     let class = class(code.as_deref().unwrap_or_default(), error["retryable"] == Value::Bool(true));
-    let message = error["message"].as_str().unwrap_or("the tool refused, and did not say why");
-    AttemptEnd::Failed { class, code, message: cut(message.to_owned()), retry_at: None }
+    let message = error["message"].as_str().or(error.as_str());
+    let message = message.unwrap_or("the tool refused, and did not say why").to_owned();
+    // Nobody is waited for longer than that by his own word.
+    let wait = error["retry_after_ms"].as_u64().map(|wait| Millis(wait.min(limits::RETRY_AFTER)));
+    let retry_at = wait.map(|wait| Clock::new().now().after(wait));
+    AttemptEnd::Failed { class, code, message: cut(message), retry_at }
 }
 
 /// What a standard code means. One of the tool's own can be tried again only if it says so.
@@ -134,7 +121,7 @@ pub(super) fn failed(class: ErrorClass, code: &str, message: String) -> AttemptE
 
 #[cfg(test)]
 mod tests {
-    use skein_core::ir::Schema;
+    use skein_core::{call::Piece, ir::Schema};
 
     use super::*;
 
@@ -143,6 +130,8 @@ mod tests {
             driver: "d".into(),
             command: vec!["prog".into(), "-v".into()],
             function: None,
+            remote: None,
+            reach: Default::default(),
             arguments: Vec::new(),
             inputs: Schema::default(),
             outputs: Schema::default(),
@@ -207,6 +196,22 @@ mod tests {
         let own =
             br#"{"ok": false, "error": {"code": "stock.empty", "message": "none left", "retryable": true}}"#;
         assert_eq!(told(&end(&tool(), 1, own, usual)), (ErrorClass::Transient, Some("stock.empty")));
+    }
+
+    #[test]
+    fn whoever_asks_to_be_left_alone_is_so_for_a_while() {
+        let asks = |wait: u64| {
+            let error = json!({"code": "rate_limited", "message": "later", "retry_after_ms": wait});
+            let printed = json!({"ok": false, "error": error}).to_string();
+            let now = Clock::new().now();
+            let AttemptEnd::Failed { retry_at: Some(at), .. } = end(&tool(), 0, printed.as_bytes(), usual)
+            else {
+                panic!("it asks for a time");
+            };
+            at.since(now).0
+        };
+        assert!((60_000..70_000).contains(&asks(60_000)));
+        assert!(asks(u64::MAX) <= limits::RETRY_AFTER + 10_000, "and no longer than that");
     }
 
     #[test]

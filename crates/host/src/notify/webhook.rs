@@ -31,14 +31,20 @@ pub fn send(
     if body.len() > limits::WEBHOOK_BYTES {
         return Err(format!("the message is longer than {} bytes", limits::WEBHOOK_BYTES));
     }
-    let reach = Reach { hosts: None, private };
+    let reach = Reach::any(private);
     let until = Instant::now() + Duration::from_millis(limits::NOTIFY);
     let mut waits = WAITS.into_iter();
     loop {
-        let headers = headers(id, &body, key, now());
-        let time = until.saturating_duration_since(Instant::now());
-        let call = Call { url, headers: &headers, body: body.as_bytes(), time, most: ANSWER };
-        let (why, again) = match http::post(&reach, &call) {
+        let call = Call {
+            method: "POST".to_owned(),
+            url: url.to_owned(),
+            headers: headers(id, &body, key, now()),
+            body: Some(body.clone().into_bytes()),
+            time: until.saturating_duration_since(Instant::now()),
+            most: ANSWER,
+            redirects: 0,
+        };
+        let (why, again) = match http::send(&reach, &call) {
             Ok(Answer { status: 200..=299, .. }) => return Ok(()),
             Ok(Answer { status, .. }) => {
                 (format!("it answered with status {status}"), status == 429 || status >= 500)
@@ -53,7 +59,7 @@ pub fn send(
     }
 }
 
-fn headers(id: &str, body: &str, key: Option<&str>, now: Time) -> Vec<(&'static str, String)> {
+fn headers(id: &str, body: &str, key: Option<&str>, now: Time) -> Vec<(String, String)> {
     let seconds = now.0.div_euclid(1_000);
     let mut headers = vec![
         ("content-type", "application/json".to_owned()),
@@ -65,7 +71,7 @@ fn headers(id: &str, body: &str, key: Option<&str>, now: Time) -> Vec<(&'static 
         let sum = hmac::sign(&key, format!("{id}.{seconds}.{body}").as_bytes());
         headers.push(("webhook-signature", format!("v1,{}", base64(sum.as_ref()))));
     }
-    headers
+    headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn base64(bytes: &[u8]) -> String {
@@ -98,7 +104,7 @@ mod tests {
     #[test]
     fn a_signature_is_that_of_id_time_and_body() {
         let headers = headers("r.hook.0", "{}", Some("the key of the test"), Time(1_700_000_000_999));
-        assert_eq!(headers[2], ("webhook-timestamp", "1700000000".to_owned()));
+        assert_eq!(headers[2], ("webhook-timestamp".to_owned(), "1700000000".to_owned()));
         assert_eq!(headers[3].1, "v1,+pO/WrT/KhY8Q4UWOrZLMZC1V2cRZO/5l4XnETVKjL4=");
         assert_eq!(super::headers("i", "{}", None, Time(0)).len(), 3);
     }

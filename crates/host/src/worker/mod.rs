@@ -40,7 +40,7 @@ pub use self::{
     record::{Record, records},
     shown::{Escape, shown},
     start::{Handle, run, start},
-    task::{Filter, NewFilter, Task, Tell},
+    task::{Filter, NewFilter, Talk, Task, Tell},
     tree::own_group,
 };
 pub(crate) use self::{mark::line, outcome::refusal};

@@ -8,6 +8,7 @@ use std::{
     fs::File,
     io::{self, Read},
     path::Path,
+    time::Instant,
 };
 
 use rustix::{
@@ -32,6 +33,22 @@ pub struct Ended {
     pub stdout: Option<Logged>,
     /// The last lines it printed, safe to show, for error messages.
     pub tail: String,
+}
+
+impl Ended {
+    /// An attempt that never had a process.
+    pub fn without_process(how: How, began: Instant) -> Ended {
+        let took = Millis(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        Ended {
+            how,
+            took,
+            leaked: Vec::new(),
+            held: false,
+            log: Logged::default(),
+            stdout: None,
+            tail: String::new(),
+        }
+    }
 }
 
 /// A process that outlived the one that was to do the work.

@@ -34,7 +34,7 @@ use super::{
     record::Note,
     shown,
     spawn::{Spawned, spawn},
-    start::{Bell, Wish, never},
+    start::{Bell, Wish},
     task::Task,
     tree::Entry,
 };
@@ -87,15 +87,15 @@ struct Ready {
 pub fn supervise(mut task: Task, bell: &Bell, began: Instant) -> Ended {
     let ooms = memory::kills_lately();
     if bell.wish() > Wish::Nothing {
-        return never(How::Stopped, began);
+        return Ended::without_process(How::Stopped, began);
     }
     let mut output = Output::new(&mut task);
-    let spawned = match spawn(&task) {
+    let spawned = match spawn(&mut task) {
         Ok(spawned) => spawned,
         Err(how) => {
             output.push(super::output::Stream::Both, format!("[skein: {}]\n", how.message()).as_bytes());
             let (log, stdout, _) = output.finish();
-            return Ended { log, stdout, ..never(how, began) };
+            return Ended { log, stdout, ..Ended::without_process(how, began) };
         }
     };
     let seen = spawned.listed.seen;

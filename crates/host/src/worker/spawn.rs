@@ -41,14 +41,23 @@ pub struct Spawned {
     pub pipes: Vec<u64>,
 }
 
-pub fn spawn(task: &Task) -> Result<Spawned, How> {
+pub fn spawn(task: &mut Task) -> Result<Spawned, How> {
     if children::unseen() {
         return Err(How::CannotStart(Refused::Unseen));
     }
+    // Ours must be closed when its own are, or who speaks with it would wait for ever.
+    let talk = task.talk.take();
+    let task = &*task;
     let program = resolve(task)?;
     let refused = |error: io::Error| refusal(&error, &program, &task.directory);
-    let (outputs, stdout, stderr) = pipes(task.stdout.is_some()).map_err(refused)?;
-    let pipes = outputs.iter().filter_map(|(_, pipe)| Some(fstat(pipe).ok()?.st_ino)).collect();
+    let (outputs, stdout, stderr) = pipes(task.stdout.is_some() && talk.is_none()).map_err(refused)?;
+    let mut pipes: Vec<u64> = outputs.iter().filter_map(|(_, pipe)| Some(fstat(pipe).ok()?.st_ino)).collect();
+    pipes.extend(talk.as_ref().and_then(|talk| Some(fstat(&talk.stdout).ok()?.st_ino)));
+    let (stdin, stdout) = match talk {
+        Some(talk) => (Stdio::from(talk.stdin), Stdio::from(talk.stdout)),
+        None if task.stdin.is_empty() => (Stdio::null(), Stdio::from(stdout)),
+        None => (Stdio::piped(), Stdio::from(stdout)),
+    };
     let mut command = start(task, &program)?;
     command
         .args(&task.arguments)
@@ -56,7 +65,7 @@ pub fn spawn(task: &Task) -> Result<Spawned, How> {
         .env_clear()
         .envs(task.environment.iter().map(|(name, value)| (name, value)))
         .process_group(0)
-        .stdin(if task.stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
+        .stdin(stdin)
         .stdout(stdout)
         .stderr(stderr);
     let (mut child, listed) = children::spawn(&mut command, &task.mark).map_err(refused)?;

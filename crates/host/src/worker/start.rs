@@ -14,9 +14,8 @@ use std::{
 };
 
 use rustix::event::{EventfdFlags, eventfd};
-use skein_core::time::Millis;
 
-use super::{Ended, How, Logged, Refused, Task, process};
+use super::{Ended, How, Refused, Task, process};
 
 /// What is wanted of a supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,20 +118,6 @@ impl Once {
     }
 }
 
-/// An attempt that never had a process.
-pub fn never(how: How, began: Instant) -> Ended {
-    let took = Millis(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
-    Ended {
-        how,
-        took,
-        leaked: Vec::new(),
-        held: false,
-        log: Logged::default(),
-        stdout: None,
-        tail: String::new(),
-    }
-}
-
 /// Starts a program and watches it until nothing of it is left. `handle` is given what it can be stopped by, before
 /// there is a process.
 pub fn run(task: Task, handle: impl FnOnce(Handle)) -> Ended {
@@ -150,7 +135,7 @@ pub fn start(task: Task, done: impl FnOnce(Ended) + Send + 'static) -> Handle {
     let body = move || last.call(supervise(task, &theirs, began));
     let thread = thread::Builder::new().name("worker".to_owned()).spawn(body);
     if thread.is_err() {
-        once.call(never(How::CannotStart(Refused::Processes), began));
+        once.call(Ended::without_process(How::CannotStart(Refused::Processes), began));
     }
     Handle { bell }
 }
@@ -158,6 +143,6 @@ pub fn start(task: Task, done: impl FnOnce(Ended) + Send + 'static) -> Handle {
 fn supervise(task: Task, bell: &Bell, began: Instant) -> Ended {
     match bell.fd {
         Some(_) => process::supervise(task, bell, began),
-        None => never(How::CannotStart(Refused::Files), began),
+        None => Ended::without_process(How::CannotStart(Refused::Files), began),
     }
 }

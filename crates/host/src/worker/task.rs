@@ -3,7 +3,7 @@
 //! Owns the words of the request and how output is changed on its way. Nothing is inherited: what is not here, the
 //! program does not get.
 
-use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, fmt, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
 use skein_core::{limits, time::Millis};
 
@@ -24,6 +24,13 @@ pub type NewFilter = Arc<dyn Fn() -> Box<dyn Filter> + Send + Sync>;
 /// Told the last whole line now and then, safe to show. Called by the supervisor, so it must not wait for anything.
 pub type Tell = Box<dyn FnMut(&str) + Send>;
 
+/// Its ends of two pipes, of which the other ends are with who speaks with it.
+#[derive(Debug)]
+pub struct Talk {
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+}
+
 /// A program to run for an attempt.
 pub struct Task {
     /// In full, or a name to look up in the `PATH` of the environment below. Never taken from the directory.
@@ -37,6 +44,8 @@ pub struct Task {
     pub environment: Vec<(OsString, OsString)>,
     /// What it can read. The end of it comes after it.
     pub stdin: Arc<[u8]>,
+    /// Someone speaks with it, on its standard input and output. Neither is then fed or kept here.
+    pub talk: Option<Talk>,
     /// Where both its streams go, in the order they were written.
     pub log: PathBuf,
     /// Where its standard output goes a second time, alone. The order in the log is then the order of arrival.
@@ -73,6 +82,7 @@ impl Task {
             directory: directory.into(),
             environment: Vec::new(),
             stdin: Arc::new([]),
+            talk: None,
             log: log.into(),
             stdout: None,
             mark,

@@ -9,12 +9,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skein_core::time::Millis;
-use skein_dialects::{Auth, Driver, DriverKind, VersionCheck};
-use skein_host::{crew::Function, host::new_id, worker};
+use skein_core::{
+    call::{Piece, Text},
+    limits,
+    time::Millis,
+};
+use skein_dialects::{Asks, Auth, Driver, DriverKind, McpServer, VersionCheck};
+use skein_host::{
+    crew::Function,
+    host::new_id,
+    http::{self, Call, HttpError},
+    worker,
+};
 
-use super::{Candidate, Found, Resolver};
+use super::{Candidate, Found, Resolver, bind};
 use crate::question::{Answer, Question};
+
+/// Why a driver that asks others over the network cannot.
+const NOBODY: &str = "names no host in `network.egress`, so it may ask nobody";
 
 impl Resolver<'_> {
     /// Second phase. Err: why it cannot.
@@ -23,8 +35,16 @@ impl Resolver<'_> {
         if let Some(function) = &offer.transform {
             return Err(format!("changes a value by the function `{function}`, which only an SDK has"));
         }
-        if candidate.kind() == DriverKind::Builtin {
-            function(candidate)?;
+        match candidate.kind() {
+            DriverKind::Builtin => drop(self.function(candidate)?),
+            DriverKind::Http => self.request(candidate)?,
+            DriverKind::Mcp | DriverKind::Sdk | DriverKind::Cli => {}
+        }
+        if let Some(secret) = candidate.secrets().iter().find(|name| !self.config.secrets.contains_key(*name))
+        {
+            return Err(format!(
+                "needs the secret `{secret}`, which `[secrets]` in skein.toml does not have"
+            ));
         }
         let driver = &candidate.found.driver;
         let known = self.capable.borrow().get(&driver.id).cloned();
@@ -36,20 +56,28 @@ impl Resolver<'_> {
     fn look(&self, found: &Found) -> Result<(), String> {
         let driver = &found.driver;
         match driver.kind {
-            DriverKind::Cli | DriverKind::Builtin => {}
+            DriverKind::Cli | DriverKind::Builtin | DriverKind::Http | DriverKind::Mcp => {}
             DriverKind::Sdk => {
                 return Err("is of the kind sdk: code of others does not run in this engine".to_owned());
             }
-            kind => return Err(format!("is of the kind {}, which this version does not run", kind.as_str())),
         }
         if !fits(&driver.os, &[std::env::consts::OS, os()])
             || !fits(&driver.arch, &[std::env::consts::ARCH, arch()])
         {
             return Err("is for another system".to_owned());
         }
-        if driver.kind == DriverKind::Cli {
-            program(driver.bin.as_deref().unwrap_or_default(), &found.folder)
-                .map_err(|why| format!("cannot be used: {why}"))?;
+        let there = |bin: &str| program(bin, &found.folder).map_err(|why| format!("cannot be used: {why}"));
+        match (driver.kind, &driver.mcp) {
+            (DriverKind::Cli, _) => drop(there(driver.bin.as_deref().unwrap_or_default())?),
+            (DriverKind::Mcp, None) => return Err("does not say which `server` it speaks with".to_owned()),
+            (DriverKind::Mcp, Some(McpServer::Program { path, .. })) => drop(there(path)?),
+            (DriverKind::Mcp, Some(McpServer::Url { url, .. })) => self.reached(driver, url)?,
+            (DriverKind::Mcp, Some(McpServer::Other(kind))) => {
+                return Err(format!(
+                    "has a server of the kind {kind}, which is not started here; `binary` and `remote` are"
+                ));
+            }
+            (DriverKind::Builtin | DriverKind::Sdk | DriverKind::Http, _) => {}
         }
         if let Some(check) = &driver.version_check {
             version(check, found)?;
@@ -57,7 +85,52 @@ impl Resolver<'_> {
         if let Some(auth) = &driver.auth {
             self.logged_in(auth)?;
         }
-        health(driver, found)
+        self.health(driver, found)
+    }
+
+    /// The function of a builtin driver: what it says, or else the tool's own id.
+    fn function(&self, candidate: Candidate<'_>) -> Result<Function, String> {
+        let name = candidate.offer.function.as_deref().unwrap_or(&candidate.tool.id);
+        let function = Function::named(name).ok_or_else(|| {
+            let known: Vec<&str> = Function::ALL.iter().map(|function| function.name()).collect();
+            format!("names the function `{name}`, which there is not; there are {}", known.join(", "))
+        })?;
+        if function == Function::HttpGet && candidate.found.driver.egress.is_empty() {
+            return Err(NOBODY.to_owned());
+        }
+        Ok(function)
+    }
+
+    /// Whether the request of an http driver is one that can be made.
+    fn request(&self, candidate: Candidate<'_>) -> Result<(), String> {
+        let driver = &candidate.found.driver;
+        let Some(call) = &candidate.offer.http else {
+            return Err("does not say in `metadata.http` what is sent for this tool".to_owned());
+        };
+        if driver.http.streams || call.streams {
+            return Err("streams its answers, which this version does not read".to_owned());
+        }
+        let base = driver.http.base_url.as_ref().ok_or("has no `base_url`")?;
+        self.reached(driver, base)
+    }
+
+    /// Whether an address may be asked. One that is a secret is looked at when it is.
+    fn reached(&self, driver: &Driver, address: &Text) -> Result<(), String> {
+        if driver.egress.is_empty() {
+            return Err(NOBODY.to_owned());
+        }
+        let [Piece::Text(url)] = address.as_slice() else { return Ok(()) };
+        let allowed = bind::reach(driver, self.config).allows(url);
+        allowed.map_err(|error| match error {
+            HttpError::Host => {
+                "may not ask the host of its address: `network.egress` does not name it".to_owned()
+            }
+            HttpError::Plain => {
+                "has an address that is not encrypted; `private` of `[drivers]` in skein.toml can grant it"
+                    .to_owned()
+            }
+            other => format!("cannot be asked: {other}"),
+        })
     }
 
     /// Whether somebody has logged in: a variable that the tool would be given, or a file.
@@ -81,15 +154,34 @@ impl Resolver<'_> {
         let ways = if ways.is_empty() { auth.paths.join(" or ") } else { ways.join(", or ") };
         Err(format!("has no login: {ways} would give it one"))
     }
-}
 
-/// The function of a builtin driver: what it says, or else the tool's own id.
-fn function(candidate: Candidate<'_>) -> Result<Function, String> {
-    let name = candidate.offer.function.as_deref().unwrap_or(&candidate.tool.id);
-    Function::named(name).ok_or_else(|| {
-        let known: Vec<&str> = Function::ALL.iter().map(|function| function.name()).collect();
-        format!("names the function `{name}`, which there is not; there are {}", known.join(", "))
-    })
+    fn health(&self, driver: &Driver, found: &Found) -> Result<(), String> {
+        let Some(health) = &driver.health else { return Ok(()) };
+        let why = match &health.asks {
+            Asks::Program { command, expect } => match ask(command, &found.folder, health.timeout) {
+                Ok(answer) if answer.status == *expect => return Ok(()),
+                Ok(answer) => answer.why,
+                Err(why) => why,
+            },
+            Asks::Http { method, url, expect } => {
+                let call = Call {
+                    method: (*method).to_owned(),
+                    url: url.clone(),
+                    headers: Vec::new(),
+                    body: None,
+                    time: worker::duration(health.timeout),
+                    most: limits::VALUE_BYTES as u64,
+                    redirects: 0,
+                };
+                match http::send(&bind::reach(driver, self.config), &call) {
+                    Ok(answer) if answer.status == *expect => return Ok(()),
+                    Ok(answer) => format!("its server answered with status {}", answer.status),
+                    Err(error) => error.to_string(),
+                }
+            }
+        };
+        Err(format!("is not well: {why}"))
+    }
 }
 
 fn fits(needed: &[String], here: &[&str]) -> bool {
@@ -138,15 +230,6 @@ fn first_version(text: &str) -> Option<String> {
     let version: String = text[start..].chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
     let parts: Vec<&str> = version.split('.').filter(|part| !part.is_empty()).take(3).collect();
     Some(parts.join("."))
-}
-
-fn health(driver: &Driver, found: &Found) -> Result<(), String> {
-    let Some(health) = &driver.health else { return Ok(()) };
-    match ask(&health.command, &found.folder, health.timeout) {
-        Ok(answer) if answer.status == health.expect => Ok(()),
-        Ok(answer) => Err(format!("is not well: {}", answer.why)),
-        Err(why) => Err(format!("is not well: {why}")),
-    }
 }
 
 /// Asks a program of a driver. What it prints goes to a folder that is gone afterwards.

@@ -2,24 +2,19 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpListener,
     os::unix::fs::PermissionsExt,
     process::Command,
-    sync::mpsc::{Receiver, channel},
-    time::Duration,
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
+    drivers::server::{Asked, Reply, Server},
     kept::Project,
     session::{Folder, run},
 };
-
-/// Longer than anything here may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A run that succeeds, or fails where it is told to, and tells on `say` of each moment.
 fn project(channel: &str, config: &str) -> Project {
@@ -57,49 +52,14 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// A request that a server was sent.
-struct Asked {
-    headers: Vec<(String, String)>,
-    body: String,
-}
-
-impl Asked {
-    fn header(&self, name: &str) -> &str {
-        self.headers.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).expect("it is JSON")
-    }
-}
-
 /// A server on loopback that answers with these, then well.
-fn server(answers: &'static [&'static str]) -> (u16, Receiver<Asked>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is loopback");
-    let port = listener.local_addr().expect("it has a port").port();
-    let (to, from) = channel();
-    std::thread::spawn(move || {
-        let mut answers = answers.iter();
-        for stream in listener.incoming() {
-            let mut stream = BufReader::new(stream.expect("it connects"));
-            let mut asked = Asked { headers: Vec::new(), body: String::new() };
-            let mut line = String::new();
-            while stream.read_line(&mut line).is_ok_and(|read| read > 2) {
-                if let Some((name, value)) = line.trim().split_once(": ") {
-                    asked.headers.push((name.to_lowercase(), value.to_owned()));
-                }
-                line.clear();
-            }
-            let mut body = vec![0; asked.header("content-length").parse().unwrap_or(0)];
-            stream.read_exact(&mut body).expect("the body comes");
-            asked.body = String::from_utf8(body).expect("it is text");
-            let answer = answers.next().unwrap_or(&"200 OK\r\n");
-            let answer = format!("HTTP/1.1 {answer}content-length: 0\r\nconnection: close\r\n\r\n");
-            stream.get_mut().write_all(answer.as_bytes()).expect("it is answered");
-            let _ = to.send(asked);
-        }
-    });
-    (port, from)
+fn server(answers: &'static [&'static str]) -> Server {
+    let count = AtomicUsize::new(0);
+    Server::new(move |_| {
+        let answer = answers.get(count.fetch_add(1, Ordering::SeqCst)).unwrap_or(&"200 OK\r\n");
+        let (status, headers) = answer.split_once("\r\n").expect("it is a line");
+        Reply::new(status, headers, "")
+    })
 }
 
 #[test]
@@ -153,10 +113,11 @@ fn the_desktop_is_told_by_its_own_program() {
 
 #[test]
 fn a_webhook_is_signed_and_sent_again_to_a_server_that_is_busy() {
-    let (port, asked) = server(&["503 Busy\r\n"]);
+    let server = server(&["503 Busy\r\n"]);
     let config = format!(
         "[secrets]\nKEY = {{ env = \"TEST_KEY\" }}\n[channels.hook]\nkind = \"webhook\"\n\
-         url = \"http://127.0.0.1:{port}/in\"\nkey = \"KEY\"\nprivate = true\n"
+         url = \"http://127.0.0.1:{}/in\"\nkey = \"KEY\"\nprivate = true\n",
+        server.port
     );
     let project = project("hook", &config);
     let key = "a key that nobody knows";
@@ -165,7 +126,7 @@ fn a_webhook_is_signed_and_sent_again_to_a_server_that_is_busy() {
         .arg(format!("--param=who={key}"))
         .env("TEST_KEY", key));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    let asked: Vec<Asked> = (0..3).map(|_| asked.recv_timeout(PATIENCE).expect("it is asked")).collect();
+    let asked: Vec<Asked> = (0..3).map(|_| server.next()).collect();
     // The two moments may be told side by side; the first that was told was refused.
     let ids: Vec<&str> = asked.iter().map(|asked| asked.header("webhook-id")).collect();
     assert_eq!(ids.iter().filter(|id| **id == ids[0]).count(), 2, "{ids:?}");
@@ -192,15 +153,14 @@ fn hmac(key: &str, text: &str) -> String {
 
 #[test]
 fn slack_is_told_in_its_own_form_at_an_address_that_is_a_secret() {
-    let (port, asked) = server(&[]);
+    let server = server(&[]);
     let config = "[secrets]\nADDRESS = { env = \"TEST_ADDRESS\" }\n[channels.slack]\nkind = \"slack\"\n\
         url_secret = \"ADDRESS\"\nprivate = true\n";
     let project = project("slack:#ships", config);
-    let address = format!("http://127.0.0.1:{port}/services/T0/B0/verysecret");
+    let address = format!("http://127.0.0.1:{}/services/T0/B0/verysecret", server.port);
     let done = run(project.command("run w.yaml").env("TEST_ADDRESS", &address));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    let both: Vec<Value> =
-        (0..2).map(|_| asked.recv_timeout(PATIENCE).expect("it is asked").json()).collect();
+    let both: Vec<Value> = (0..2).map(|_| server.next().json()).collect();
     let begun = both.iter().filter(|one| one["channel"] == "#ships").filter_map(|one| one["text"].as_str());
     assert!(begun.into_iter().any(|text| text.starts_with("*Ship it has begun*\nRun ")), "{both:?}");
 }
@@ -210,10 +170,13 @@ const MOVED: &str = "302 Found\r\nlocation: http://127.0.0.1:1/elsewhere\r\n";
 /// None of these changes how the run ends; each is told once, and no address or secret is in what is told.
 #[test]
 fn what_cannot_be_told_is_said_once() {
-    let (port, asked) = server(&[MOVED, MOVED]);
-    let private = format!("kind = \"webhook\"\nurl = \"https://127.0.0.1:{port}/verysecret\"\n");
+    let server = server(&[MOVED, MOVED]);
+    let private = format!("kind = \"webhook\"\nurl = \"https://127.0.0.1:{}/verysecret\"\n", server.port);
     let plain = "kind = \"slack\"\nurl = \"http://example.org/verysecret\"\n".to_owned();
-    let moved = format!("kind = \"webhook\"\nurl = \"http://127.0.0.1:{port}/verysecret\"\nprivate = true\n");
+    let moved = format!(
+        "kind = \"webhook\"\nurl = \"http://127.0.0.1:{}/verysecret\"\nprivate = true\n",
+        server.port
+    );
     for (config, says) in [
         (private, "private addresses, which are not granted"),
         (plain, "its address is not encrypted"),
@@ -230,7 +193,7 @@ fn what_cannot_be_told_is_said_once() {
         assert!(warned[0].contains(says), "{says}: {shown}");
         assert!(!shown.contains("verysecret"), "{shown}");
     }
-    let asked: Vec<Asked> = asked.try_iter().collect();
+    let asked = server.all();
     assert_eq!(asked.len(), 2, "a redirect is not followed, and what was refused is not sent again");
 }
 

@@ -16,6 +16,7 @@ mod demo;
 mod disk;
 mod doctor;
 mod documents;
+mod drivers;
 mod ends;
 mod evidence;
 mod examples;

@@ -8,10 +8,15 @@ use crate::session::{Folder, repository, run, skein};
 
 /// A copy of the examples of a format that run.
 pub fn copy(format: &str) -> Folder {
+    copy_of(&format!("{format}/run"))
+}
+
+/// A copy of an example that is a project.
+pub fn copy_of(example: &str) -> Folder {
     let folder = Folder::new();
     // A mark of its own has the example.
     fs::remove_dir_all(folder.0.join(".git")).unwrap();
-    copy_below(&repository().join("examples").join(format).join("run"), &folder.0);
+    copy_below(&repository().join("examples").join(example), &folder.0);
     folder
 }
 
@@ -209,7 +214,8 @@ fn aip15_asks_before_a_tool_that_changes_something() {
 fn aip15_tools_that_cannot_be_run_are_told() {
     let path = ".drivers/warehouse/DRIVER.md";
     for (from, to, says) in [
-        ("kind: cli", "kind: http", "`warehouse` is of the kind http, which this version does not run"),
+        ("kind: cli", "kind: http", "`warehouse` does not say in `metadata.http` what is sent for this tool"),
+        ("kind: cli", "kind: mcp", "`warehouse` does not say which `server` it speaks with"),
         ("version: \"*\"", "version: ^2.0.0", "`warehouse` is for other versions of the tool than 1.0.0"),
         ("./warehouse.sh", "./house.sh", "house.sh` does not exist"),
         ("./warehouse.sh", "no-such-program-here", "was not found in"),

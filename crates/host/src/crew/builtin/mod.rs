@@ -8,7 +8,7 @@ mod values;
 
 use std::{
     path::Path,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,10 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use skein_core::{engine::AttemptEnd, ir::ErrorClass, time::Millis};
 
-use super::{Doing, Live, Shared, about::Tool, attempt::never, git::Git, job::Job, tool};
+use super::{Doing, Shared, about::Tool, attempt::never, git::Git, job::Job, tool};
 use crate::{
     hands::Finish,
-    worker::{Handle, Mark, Work},
+    stop::Stop,
+    worker::{Mark, Work},
     workspace::Root,
 };
 
@@ -48,10 +49,14 @@ pub enum Function {
     GitStatus,
     #[serde(rename = "git.diff")]
     GitDiff,
+    #[serde(rename = "http.get")]
+    HttpGet,
+    #[serde(rename = "notify")]
+    Notify,
 }
 
 impl Function {
-    pub const ALL: [Function; 11] = [
+    pub const ALL: [Function; 13] = [
         Function::FilesRead,
         Function::FilesWrite,
         Function::FilesList,
@@ -63,6 +68,8 @@ impl Function {
         Function::Sleep,
         Function::GitStatus,
         Function::GitDiff,
+        Function::HttpGet,
+        Function::Notify,
     ];
 
     /// What a driver calls it.
@@ -79,61 +86,20 @@ impl Function {
             Function::Sleep => "sleep",
             Function::GitStatus => "git.status",
             Function::GitDiff => "git.diff",
+            Function::HttpGet => "http.get",
+            Function::Notify => "notify",
         }
+    }
+
+    /// Whether it asks or tells someone outside. It is then done, recorded and replayed as the call of a server is.
+    pub fn reaches_out(self) -> bool {
+        matches!(self, Function::HttpGet | Function::Notify)
     }
 
     /// The function of a name. Dashes do for dots, so that a tool's own id can be the name.
     pub fn named(name: &str) -> Option<Function> {
         let same = |function: &Function| function.name().replace('.', "-") == name.replace('.', "-");
         Function::ALL.into_iter().find(same)
-    }
-}
-
-/// Something that is being done here, and can be called off.
-#[derive(Debug, Default)]
-pub struct Call {
-    state: Mutex<CallState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct CallState {
-    stopped: bool,
-    /// A program that it asked, and waits for.
-    asked: Option<Handle>,
-}
-
-impl Call {
-    fn state(&self) -> MutexGuard<'_, CallState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn stop(&self) {
-        let mut state = self.state();
-        state.stopped = true;
-        if let Some(asked) = &state.asked {
-            asked.stop();
-        }
-        self.changed.notify_all();
-    }
-
-    /// Something was asked of a program, which ends when the call does.
-    pub fn asks(&self, handle: Handle) {
-        let mut state = self.state();
-        if state.stopped {
-            handle.stop();
-        }
-        state.asked = Some(handle);
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.state().stopped
-    }
-
-    /// Waits so long. Whether nobody called it off.
-    fn sleep(&self, length: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.state(), length, |state| !state.stopped);
-        !waited.unwrap_or_else(PoisonError::into_inner).0.stopped
     }
 }
 
@@ -156,18 +122,12 @@ impl Wrong {
 
 /// Does an attempt whose tool is a function.
 pub(super) fn work(shared: &Arc<Shared>, job: &Job, function: Function, key: &Doing, finish: Finish) {
-    let call = Arc::new(Call::default());
-    let begun = match shared.live().get_mut(key) {
-        Some(live @ Live::Ahead { stopped: false }) => {
-            *live = Live::Called(Arc::clone(&call));
-            true
+    let end = match (shared.called(key), job.tool()) {
+        (None, _) => AttemptEnd::Stopped,
+        (Some(_), None) => never("the tool of this step is gone"),
+        (Some(call), Some(tool)) => {
+            Doer { shared, job, call: &call, limit: limit(job, tool) }.end(tool, function)
         }
-        _ => false,
-    };
-    let end = match (begun, job.tool()) {
-        (false, _) => AttemptEnd::Stopped,
-        (true, None) => never("the tool of this step is gone"),
-        (true, Some(tool)) => Doer { shared, job, call: &call, limit: limit(job, tool) }.end(tool, function),
     };
     shared.end(key, end, finish);
 }
@@ -180,7 +140,7 @@ fn limit(job: &Job, tool: &Tool) -> Option<Duration> {
 struct Doer<'a> {
     shared: &'a Shared,
     job: &'a Job,
-    call: &'a Arc<Call>,
+    call: &'a Arc<Stop>,
     limit: Option<Duration>,
 }
 
@@ -216,6 +176,9 @@ impl Doer<'_> {
             Function::GitDiff => {
                 let base = values::optional(inputs, "against")?.unwrap_or("HEAD");
                 self.git(|git| git.diff(base))
+            }
+            Function::HttpGet | Function::Notify => {
+                Err(Wrong::new(ErrorClass::NonRetryable, "internal", "it reaches out of this machine"))
             }
         }
     }
@@ -274,14 +237,5 @@ mod tests {
         }
         assert_eq!(Function::named("json-merge"), Some(Function::JsonMerge));
         assert_eq!(Function::named("shell.run"), None);
-    }
-
-    #[test]
-    fn a_sleep_that_is_called_off_ends_at_once() {
-        let call = Arc::new(Call::default());
-        let other = Arc::clone(&call);
-        let sleeper = std::thread::spawn(move || other.sleep(Duration::from_secs(600)));
-        call.stop();
-        assert!(!sleeper.join().unwrap());
     }
 }

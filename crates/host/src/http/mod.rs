@@ -1,0 +1,373 @@
+//! The one way out to the network over HTTP: a request is sent, and an answer comes back within limits.
+//!
+//! Owns what may be reached: the hosts that the caller names, at addresses of the public internet unless private ones are
+//! granted. An answer is read up to a limit, the whole takes no longer than it may and can be called off, a redirect is
+//! followed only to the same place, and no proxy of the environment is asked. Refuses to know what is sent and why.
+
+mod address;
+mod reach;
+mod wire;
+
+use std::{
+    io::{self, Read},
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use ureq::{
+    Agent, Body,
+    config::Config,
+    http::{Request, Response, Uri},
+    unversioned::{
+        resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver},
+        transport::{Connector, NextTimeout, RustlsConnector},
+    },
+};
+
+pub use reach::{Private, Reach};
+
+use self::{address::is_public, reach::Origin, wire::Wire};
+use crate::stop::Stop;
+
+/// How much later than its time a request may be told to be over.
+const LATE: Duration = Duration::from_secs(5);
+
+/// A request.
+#[derive(Clone)]
+pub struct Call {
+    pub method: String,
+    pub url: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Option<Vec<u8>>,
+    /// How long all of it may take.
+    pub time: Duration,
+    /// How much of the answer is read.
+    pub most: u64,
+    /// How often a redirect to the same place is followed. Where it is never, one is an answer.
+    pub redirects: u8,
+}
+
+impl std::fmt::Debug for Call {
+    /// Without what may hold secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    /// Names are in small letters.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header(&self.headers, name)
+    }
+}
+
+fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+}
+
+/// An answer whose body is still to be read.
+#[derive(Debug)]
+pub struct Opened {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    body: Body,
+    limit: (Duration, u64),
+}
+
+impl Opened {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header(&self.headers, name)
+    }
+
+    /// What comes, in pieces; each as soon as it is there.
+    pub fn pieces(self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), HttpError> {
+        let limit = self.limit;
+        let mut reader = self.body.into_with_config().limit(limit.1).reader();
+        let mut buffer = vec![0; 16 * 1024];
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(amount) if each(&buffer[..amount]) => {}
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(wrong(ureq::Error::from(error), limit)),
+            }
+        }
+    }
+
+    pub fn whole(self) -> Result<Answer, HttpError> {
+        let (limit, body) = (self.limit, self.body);
+        let body = body.into_with_config().limit(limit.1).read_to_vec();
+        let body = body.map_err(|error| wrong(error, limit))?;
+        Ok(Answer { status: self.status, headers: self.headers, body })
+    }
+}
+
+/// Why there is no answer. Never holds the address, which may be a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    #[error("its address is not a URL that begins with `https://`")]
+    NotAUrl,
+    #[error("its address is not encrypted; use `https://`, or grant `private` addresses")]
+    Plain,
+    #[error("its host may not be asked")]
+    Host,
+    #[error("its host has only private addresses, which are not granted")]
+    Private,
+    #[error("its host is not found")]
+    Unknown,
+    #[error("it took longer than {} s", .0.as_secs_f32())]
+    Time(Duration),
+    #[error("its answer is longer than {0} bytes")]
+    Long(u64),
+    #[error("it redirects to another place, where nobody is asked")]
+    Elsewhere,
+    #[error("it redirects more than {0} times")]
+    Redirects(u8),
+    #[error("it was called off")]
+    Stopped,
+    #[error("it cannot be reached: {0}")]
+    Failed(String),
+}
+
+impl HttpError {
+    /// Whether the same request may do better later.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, HttpError::Unknown | HttpError::Time(_) | HttpError::Failed(_))
+    }
+}
+
+/// Sends a request, and reads what is answered. Any status is an answer.
+pub fn send(reach: &Reach, call: &Call) -> Result<Answer, HttpError> {
+    Client::new(reach.clone(), None).open(call)?.whole()
+}
+
+/// The same, so that it can be called off while it looks up a name or waits for anyone.
+pub fn send_until(reach: &Reach, call: &Call, stop: &Arc<Stop>) -> Result<Answer, HttpError> {
+    let (tell, told) = mpsc::channel();
+    let other = tell.clone();
+    stop.then(move || {
+        let _ = other.send(Err(HttpError::Stopped));
+    });
+    let (client, call, time) = (Client::new(reach.clone(), Some(Arc::clone(stop))), call.clone(), call.time);
+    // Where the caller has gone, nobody listens; it ends with its connection, or by its time.
+    let body = move || drop(tell.send(client.open(&call).and_then(Opened::whole)));
+    let begun = thread::Builder::new().name("request".to_owned()).spawn(body);
+    begun.map_err(|error| HttpError::Failed(error.to_string()))?;
+    // It keeps to its time by itself; whoever does not is not waited for.
+    told.recv_timeout(time.saturating_add(LATE)).unwrap_or(Err(HttpError::Time(time)))
+}
+
+/// Someone who sends several requests, perhaps over one connection.
+#[derive(Debug, Clone)]
+pub struct Client {
+    reach: Reach,
+    agent: Agent,
+}
+
+impl Client {
+    pub fn new(reach: Reach, stop: Option<Arc<Stop>>) -> Client {
+        let config = Agent::config_builder()
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .proxy(None)
+            .user_agent(concat!("skein/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let resolver = Guarded { private: reach.private.clone(), inner: DefaultResolver::default() };
+        let connector = Wire { stop }.chain(RustlsConnector::default());
+        Client { reach, agent: Agent::with_parts(config, connector, resolver) }
+    }
+
+    /// Sends a request, and follows where it is sent on to within the same place.
+    pub fn open(&self, call: &Call) -> Result<Opened, HttpError> {
+        let until = Instant::now() + call.time;
+        let mut uri: Uri = call.url.parse().map_err(|_| HttpError::NotAUrl)?;
+        for _ in 0..=call.redirects {
+            self.reach.check(&uri)?;
+            let answer = self.once(&uri, call, until)?;
+            match onward(&uri, call, &answer)? {
+                Some(next) => uri = next,
+                None => return Ok(answer),
+            }
+        }
+        Err(HttpError::Redirects(call.redirects))
+    }
+
+    fn once(&self, uri: &Uri, call: &Call, until: Instant) -> Result<Opened, HttpError> {
+        let limit = (call.time, call.most);
+        let mut request = Request::builder().method(call.method.as_str()).uri(uri.clone());
+        for (name, value) in &call.headers {
+            request = request.header(name, value);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(HttpError::Time(call.time));
+        }
+        let failed = |error: ureq::http::Error| HttpError::Failed(error.to_string());
+        let answer = match &call.body {
+            Some(body) => self.run(request.body(body.as_slice()).map_err(failed)?, left),
+            None => self.run(request.body(()).map_err(failed)?, left),
+        };
+        let answer = answer.map_err(|error| wrong(error, limit))?;
+        let text = |value: &ureq::http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let headers = answer.headers().iter().map(|(name, value)| (name.to_string(), text(value)));
+        let (status, headers) = (answer.status().as_u16(), headers.collect());
+        Ok(Opened { status, headers, body: answer.into_body(), limit })
+    }
+
+    fn run(
+        &self,
+        request: Request<impl ureq::AsSendBody>,
+        left: Duration,
+    ) -> Result<Response<Body>, ureq::Error> {
+        let configured = self.agent.configure_request(request).timeout_global(Some(left)).build();
+        self.agent.run(configured)
+    }
+}
+
+/// Where a redirect leads to that may be followed.
+fn onward(uri: &Uri, call: &Call, answer: &Opened) -> Result<Option<Uri>, HttpError> {
+    let follows = match answer.status {
+        // What asks for something else than was asked for is for those who only read.
+        301..=303 => matches!(call.method.as_str(), "GET" | "HEAD"),
+        307 | 308 => true,
+        _ => false,
+    };
+    let Some(to) = answer.header("location").filter(|_| follows && call.redirects > 0) else {
+        return Ok(None);
+    };
+    let here = Origin::of(uri).ok_or(HttpError::NotAUrl)?;
+    let whole = match to.starts_with('/') && !to.starts_with("//") {
+        true => format!("{here}{to}"),
+        false => to.to_owned(),
+    };
+    let next: Uri = whole.parse().map_err(|_| HttpError::Elsewhere)?;
+    match Origin::of(&next) == Some(here) {
+        true => Ok(Some(next)),
+        false => Err(HttpError::Elsewhere),
+    }
+}
+
+fn wrong(error: ureq::Error, (time, most): (Duration, u64)) -> HttpError {
+    match error {
+        ureq::Error::Timeout(_) => HttpError::Time(time),
+        ureq::Error::HostNotFound => HttpError::Unknown,
+        ureq::Error::BodyExceedsLimit(_) => HttpError::Long(most),
+        ureq::Error::BadUri(_) => HttpError::NotAUrl,
+        ureq::Error::Io(error) => match error.get_ref() {
+            Some(inner) if inner.is::<OnlyPrivate>() => HttpError::Private,
+            Some(inner) if matches!(inner.downcast_ref(), Some(ureq::Error::BodyExceedsLimit(_))) => {
+                HttpError::Long(most)
+            }
+            _ if error.kind() == io::ErrorKind::TimedOut => HttpError::Time(time),
+            _ => HttpError::Failed(error.to_string()),
+        },
+        other => HttpError::Failed(other.to_string()),
+    }
+}
+
+/// Looks names up, and passes over the addresses that may not be asked. What is connected to is what was looked at.
+#[derive(Debug)]
+struct Guarded {
+    private: Private,
+    inner: DefaultResolver,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("only private addresses")]
+struct OnlyPrivate;
+
+impl Resolver for Guarded {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let found = self.inner.resolve(uri, config, timeout)?;
+        if self.private.holds(uri) {
+            return Ok(found);
+        }
+        let mut public = self.empty();
+        found.iter().filter(|address| is_public(address.ip())).for_each(|address| public.push(*address));
+        match public.is_empty() {
+            true => Err(ureq::Error::Io(io::Error::other(OnlyPrivate))),
+            false => Ok(public),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(url: &str) -> Call {
+        Call {
+            method: "GET".to_owned(),
+            url: url.to_owned(),
+            headers: Vec::new(),
+            body: None,
+            time: Duration::from_secs(5),
+            most: 10,
+            redirects: 1,
+        }
+    }
+
+    #[test]
+    fn private_addresses_are_refused_before_anything_is_sent() {
+        for url in
+            ["https://127.0.0.1:1/", "https://[::1]:1/", "https://localhost:1/", "https://2130706433:1/"]
+        {
+            let error = send(&Reach::any(false), &call(url)).expect_err(url).to_string();
+            assert!(error.contains("private addresses") || error.contains("not found"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_leads_only_within_its_place() {
+        let to = |from: &str, method: &str, status: u16, location: &str| {
+            let body = Body::builder().data("");
+            let headers = vec![("location".to_owned(), location.to_owned())];
+            let answer = Opened { status, headers, body, limit: (Duration::ZERO, 0) };
+            let call = Call { method: method.to_owned(), ..call(from) };
+            onward(&from.parse().unwrap(), &call, &answer).map(|uri| uri.map(|uri| uri.to_string()))
+        };
+        let here = "https://example.org/a";
+        assert_eq!(to(here, "GET", 302, "/b").unwrap().as_deref(), Some("https://example.org:443/b"));
+        assert_eq!(
+            to(here, "GET", 301, "https://EXAMPLE.org:443/b").unwrap().as_deref(),
+            Some("https://EXAMPLE.org:443/b")
+        );
+        assert_eq!(to(here, "POST", 308, "/b").unwrap().as_deref(), Some("https://example.org:443/b"));
+        assert_eq!(to(here, "POST", 302, "/b").unwrap(), None, "it would not be the same request");
+        assert_eq!(to(here, "GET", 200, "/b").unwrap(), None);
+        for elsewhere in [
+            "//evil.org/b",
+            "https://evil.org/",
+            "http://example.org/a",
+            "https://example.org:8443/a",
+            "https://a:b@example.org/",
+            "b",
+            "",
+        ] {
+            assert!(to(here, "GET", 302, elsewhere).is_err(), "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn what_is_called_off_before_is_not_sent() {
+        let stop = Arc::new(Stop::default());
+        stop.stop();
+        let error = send_until(&Reach::any(true), &call("http://127.0.0.1:1/"), &stop).unwrap_err();
+        assert!(matches!(error, HttpError::Stopped | HttpError::Failed(_)), "{error}");
+    }
+}

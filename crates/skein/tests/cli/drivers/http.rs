@@ -1,0 +1,434 @@
+//! Tools that are requests: what is sent, what an answer means, what is refused, and that nothing waits for ever.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::server::{Reply, Server};
+use crate::{
+    catalog::{driver, tool, workflow},
+    kept::Project,
+};
+
+const SECRET: &str = "the-key-of-the-depot-7f3a";
+
+/// A project with one tool `send`, whose driver is a server on loopback that is granted.
+pub fn project(server: &Server, call: &str, step: &str) -> Project {
+    let project = Project::new();
+    project.folder.write("key.txt", SECRET).write(
+        "skein.toml",
+        format!(
+            "[secrets]\nDEPOT_KEY = {{ file = \"key.txt\" }}\n[drivers]\nprivate = [\"127.0.0.1:{}\"]\n",
+            server.port
+        ),
+    );
+    project.folder.write(".tools/send/TOOL.md", tool("send", ""));
+    let about = format!(
+        "kind: http\nbase_url: http://127.0.0.1:{}/v1\nnetwork: {{ egress: [127.0.0.1] }}\n\
+         auth: {{ state: {{ env: [DEPOT_KEY] }} }}\ndefault_headers: {{ Authorization: \"Bearer ${{secrets.DEPOT_KEY}}\" }}\n\
+         implements:\n  - tool: send\n    metadata: {{ http: {{ {call} }} }}\n",
+        server.port
+    );
+    project.folder.write(".drivers/depot/DRIVER.md", driver("depot", &about));
+    let step = format!("  - {{ id: only, kind: tool, tool: send, {step} }}\n");
+    project.folder.write(".workflows/one/WORKFLOW.md", workflow("one", &step));
+    project
+}
+
+/// Changes something of the driver.
+fn change(project: &Project, from: &str, to: &str) {
+    let path = ".drivers/depot/DRIVER.md";
+    let text = project.read(path);
+    assert!(text.contains(from), "{from}: {text}");
+    project.folder.write(path, text.replace(from, to));
+}
+
+fn error(result: &Value) -> (String, String) {
+    let text = |key: &str| result["error"][key].as_str().unwrap_or_default().to_owned();
+    (text("code"), text("message"))
+}
+
+#[test]
+fn a_request_is_filled_in_and_its_answer_taken_out() {
+    let server = Server::new(|asked| {
+        Reply::json(&json!({"data": [{"id": 7, "heard": asked.header("authorization")}], "more": "no"}))
+    });
+    let call = "endpoint: \"/parcels/${input.id}\", method: PUT, query_template: { note: \"${input.note}\", none: \"${input.none}\" }, \
+                body_template: { to: \"${input.to}\", grams: \"${input.grams}\" }, response_extract: \"$.data[0]\", \
+                idempotency_key_header: Idempotency-Key";
+    let step =
+        "inputs: { id: \"a/b?c=1\", note: \"x&admin=1\", to: { name: \"q\\\"}, \\\"x\\\": 1\" }, grams: 12 }";
+    let project = project(&server, call, step);
+    let result = project.json("run one", 0);
+    let asked = server.next();
+    assert_eq!(asked.line(), "PUT /v1/parcels/a%2Fb%3Fc%3D1?note=x%26admin%3D1");
+    assert_eq!(asked.json(), json!({"to": {"name": "q\"}, \"x\": 1"}, "grams": 12}));
+    assert_eq!(asked.header("authorization"), format!("Bearer {SECRET}"));
+    assert_eq!(asked.header("idempotency-key").len(), 32);
+    // What it heard of the secret is not passed on, and nothing that is kept has it.
+    assert_eq!(result["outputs"]["id"], 7);
+    assert!(!result.to_string().contains(SECRET), "{result}");
+    let run = result["run_id"].as_str().unwrap();
+    assert!(project.ends(&format!("logs {run}"), 0).contains("PUT: status 200"));
+    let kept = std::process::Command::new("grep")
+        .args(["-rlF", SECRET, ".skein"])
+        .current_dir(&project.folder.0)
+        .output()
+        .expect("grep is there");
+    assert_eq!(String::from_utf8_lossy(&kept.stdout), "");
+    project.ended_once(run);
+}
+
+#[test]
+fn a_status_is_an_error_that_workflows_know() {
+    for (status, headers, code) in [
+        ("400 Bad Request", "", "input_invalid"),
+        ("401 Unauthorized", "", "auth_required"),
+        ("403 Forbidden", "", "unauthorised"),
+        ("404 Not Found", "", "not_found"),
+        ("409 Conflict", "", "http_409"),
+        ("419 Expired", "", "auth_required"),
+        ("200 OK", "x-login: gone\r\n", "auth_required"),
+    ] {
+        let server =
+            Server::new(move |_| Reply::new(status, headers, "{\"error\": {\"message\": \"so it is\"}}"));
+        let project = project(&server, "endpoint: /x", "inputs: {}");
+        let detect = if status.starts_with("200") { "header:X-Login:gone" } else { "http_status:419" };
+        change(&project, "DEPOT_KEY] }", &format!("DEPOT_KEY] }}, expiry: {{ detect: \"{detect}\" }}"));
+        let (found, message) = error(&project.json("run one", 4));
+        assert_eq!(found, code, "{status}: {message}");
+        assert_eq!(server.all().len(), 1, "{status} is not tried again");
+    }
+}
+
+#[test]
+fn what_may_pass_is_tried_again_with_the_same_key() {
+    for status in ["408 Late", "425 Early", "429 Busy", "500 Ill", "503 Gone"] {
+        let count = AtomicUsize::new(0);
+        let server = Server::new(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+            0 => Reply::new(status, "retry-after: 0\r\n", "later"),
+            _ => Reply::json(&json!({"done": true})),
+        });
+        let call = "endpoint: /x, idempotency_key_header: Idempotency-Key";
+        let retry = "retry: { max_attempts: 3, backoff: fixed, initial_ms: 10 }";
+        let project = project(&server, call, retry);
+        let result = project.json("run one", 0);
+        assert_eq!(result["outputs"], json!({"done": true}), "{status}");
+        let (first, second) = (server.next(), server.next());
+        assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"), "{status}");
+    }
+}
+
+/// It is not tried before it asks to be, and not at all before that where nobody waits so long.
+#[test]
+fn a_server_that_asks_to_be_left_alone_is_so() {
+    let server = Server::new(|_| Reply::new("429 Busy", "retry-after: 1800\r\n", "later"));
+    let retry = "retry: { max_attempts: 2, backoff: fixed, initial_ms: 1 }";
+    let project = project(&server, "endpoint: /x", retry);
+    let going = project.begin("run one --format jsonl");
+    let run = going.run();
+    let line: Value = serde_json::from_str(&going.until("retry_scheduled")).expect("it is JSON");
+    let due = line["event"]["retry_scheduled"]["due"].as_u64().expect("it is due");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("it is later");
+    let wait = due.saturating_sub(u64::try_from(now.as_millis()).expect("it is not so late"));
+    assert!((1_000_000..=1_800_000).contains(&wait), "{wait}");
+    project.ends(&format!("cancel {run}"), 0);
+    going.end();
+    assert_eq!(server.all().len(), 1);
+}
+
+#[test]
+fn what_may_not_be_reached_is_refused() {
+    let far = Server::new(|_| Reply::json(&json!({})));
+    let elsewhere = format!("location: http://127.0.0.1:{}/x\r\n", far.port);
+    let metadata = "location: http://169.254.169.254/latest\r\n";
+    let other = "location: https://example.org/x\r\n";
+    for to in [elsewhere.clone(), metadata.to_owned(), other.to_owned()] {
+        for (status, method) in [("302 Found", "GET"), ("307 On", "POST")] {
+            let to = to.clone();
+            let server = Server::new(move |_| Reply::new(status, &to, ""));
+            let project = project(&server, &format!("endpoint: /x, method: {method}"), "inputs: {}");
+            let (code, message) = error(&project.json("run one", 4));
+            assert_eq!(code, "unauthorised", "{message}");
+            assert!(message.contains("redirects to another place"), "{message}");
+        }
+    }
+    assert!(far.all().is_empty(), "nobody was sent on");
+    // Granted is a host with its port; named by the driver is the host.
+    let server = Server::new(|_| Reply::json(&json!({})));
+    let project = project(&server, "endpoint: /x", "inputs: {}");
+    let granted = project.read("skein.toml");
+    project.folder.write("skein.toml", granted.replace(&server.port.to_string(), "1"));
+    let said = project.ends("run one", 5);
+    assert!(said.contains("not encrypted") && said.contains("`private` of `[drivers]`"), "{said}");
+    project.folder.write("skein.toml", granted);
+    change(&project, "egress: [127.0.0.1]", "egress: [\"*.example.org\"]");
+    let said = project.ends("run one", 5);
+    assert!(said.contains("`network.egress` does not name it") && said.contains("no_route"), "{said}");
+    change(&project, "egress: [\"*.example.org\"]", "egress: []");
+    assert!(project.ends("run one", 5).contains("names no host in `network.egress`"));
+    // What is only known when it is looked up: a name that is nobody's but this machine's.
+    change(&project, "egress: []", "egress: [localhost]");
+    change(&project, "http://127.0.0.1", "https://localhost");
+    let (code, message) = error(&project.json("run one", 4));
+    assert_eq!(code, "unauthorised", "{message}");
+    assert!(message.contains("only private addresses"), "{message}");
+    assert!(server.all().is_empty(), "nothing was sent");
+}
+
+#[test]
+fn a_server_sends_on_within_itself_a_few_times() {
+    let server = Server::new(|asked| match asked.path.as_str() {
+        "/v1/x" => Reply::new("302 Found", "location: /v1/y\r\n", ""),
+        "/v1/y" => Reply::json(&json!({"at": "y"})),
+        _ => Reply::new("307 On", "location: /v1/round\r\n", ""),
+    });
+    let project = project(&server, "endpoint: \"/${input.to}\", method: GET", "inputs: { to: x }");
+    assert_eq!(project.json("run one", 0)["outputs"], json!({"at": "y"}));
+    let step = "  - { id: only, kind: tool, tool: send, inputs: { to: round } }\n";
+    project.folder.write(".workflows/one/WORKFLOW.md", workflow("one", step));
+    let (_, message) = error(&project.json("run one", 4));
+    assert!(message.contains("more than 5 times"), "{message}");
+}
+
+#[test]
+fn values_do_not_leave_their_place() {
+    let server = Server::new(|_| Reply::json(&json!({})));
+    for (call, input) in [
+        ("endpoint: \"/a/${input.v}/b\"", "\"..\""),
+        ("endpoint: \"/a/${input.v}\"", "\"\""),
+        ("endpoint: /a, headers: { X-Who: \"${input.v}\" }", "\"a\\r\\nX-Evil: 1\""),
+        ("endpoint: /a, headers: { X-Who: \"${input.v}\" }", "\"a\\nb\""),
+        ("endpoint: \"/a/${input.other}\"", "x"),
+    ] {
+        let project = project(&server, call, &format!("inputs: {{ v: {input} }}"));
+        let (code, message) = error(&project.json("run one", 4));
+        assert_eq!(code, "input_invalid", "{call}: {message}");
+    }
+    assert!(server.all().is_empty(), "nothing was sent");
+}
+
+#[test]
+fn schemas_hold_for_servers_too() {
+    let server = Server::new(|_| Reply::json(&json!({"n": "text"})));
+    let project = project(&server, "endpoint: /x", "inputs: { n: 1 }");
+    let strict = |part: &str, schema: &str| {
+        let from = format!("{part}: {{ type: object }}");
+        project
+            .folder
+            .write(".tools/send/TOOL.md", tool("send", "").replace(&from, &format!("{part}: {schema}")));
+    };
+    strict("inputs", "{ type: object, properties: { n: { type: string } } }");
+    assert_eq!(error(&project.json("run one", 4)).0, "input_invalid");
+    assert!(server.all().is_empty(), "nothing was sent");
+    strict("outputs", "{ type: object, properties: { n: { type: integer } } }");
+    assert_eq!(error(&project.json("run one", 4)).0, "output_invalid");
+}
+
+#[test]
+fn an_answer_may_be_too_large_or_too_slow() {
+    for head in ["", "content-type: application/json\r\n"] {
+        let server = Server::new(move |_| Reply::Endless(head.to_owned()));
+        let project = project(&server, "endpoint: /x", "inputs: {}");
+        let (code, message) = error(&project.json("run one", 4));
+        assert_eq!(code, "output_invalid", "{message}");
+        assert!(message.contains("longer than"), "{message}");
+        server.until_gone();
+    }
+    let server = Server::new(|_| Reply::Never);
+    let project = project(&server, "endpoint: /x", "inputs: {}, timeout_ms: 300");
+    let result = project.json("run one", 4);
+    assert_eq!(result["steps"][0]["status"], "timed_out", "{result}");
+    server.until_gone();
+}
+
+#[test]
+fn a_request_that_is_called_off_ends_at_once() {
+    let server = Server::new(|_| Reply::Never);
+    let project = project(&server, "endpoint: /x", "inputs: {}, timeout_ms: 600000");
+    let going = project.begin("run one --format jsonl");
+    let run = going.run();
+    server.next();
+    project.ends(&format!("cancel {run}"), 0);
+    assert_eq!(going.end().0, Some(4));
+    server.until_gone();
+    assert_eq!(project.status(&run), "cancelled");
+    project.ended_once(&run);
+}
+
+/// The host dies while it waits: the request is sent again, and says that it is the same.
+#[test]
+fn a_request_that_was_cut_off_is_sent_again() {
+    let count = AtomicUsize::new(0);
+    let server = Server::new(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => Reply::Never,
+        _ => Reply::json(&json!({"done": true})),
+    });
+    let call = "endpoint: /x, idempotency_key_header: Idempotency-Key";
+    let project = project(&server, call, "inputs: {}, timeout_ms: 600000");
+    let going = project.begin("run one --format jsonl");
+    let run = going.run();
+    let first = server.next();
+    going.signal(Signal::KILL);
+    going.end();
+    project.ends(&format!("resume {run}"), 0);
+    assert_eq!(first.header("idempotency-key"), server.next().header("idempotency-key"));
+    project.ended_once(&run);
+}
+
+#[test]
+fn a_recording_is_replayed_without_the_server() {
+    let server = Server::new(|_| Reply::json(&json!({"n": 5})));
+    let project = project(&server, "endpoint: /x", "inputs: {}");
+    let result = project.json("run one --record tape", 0);
+    assert_eq!(server.all().len(), 1);
+    let again = project.json("run one --replay tape", 0);
+    assert_eq!(again["outputs"], result["outputs"]);
+    assert!(server.all().is_empty(), "nobody was asked");
+}
+
+#[test]
+fn a_server_that_is_not_well_is_passed_over() {
+    let server = Server::new(|asked| match asked.path.as_str() {
+        "/up" => Reply::new("204 Well", "", ""),
+        _ => Reply::new("500 Ill", "", ""),
+    });
+    let project = project(&server, "endpoint: /x", "inputs: {}");
+    let check = |path: &str, status: u16| {
+        format!(
+            "health_check: {{ method: http, http: {{ method: GET, url: \"http://127.0.0.1:{}{path}\", expect_status: {status} }} }}\n",
+            server.port
+        )
+    };
+    change(&project, "implements:", &format!("{}implements:", check("/up", 204)));
+    let plan = project.ends("plan one", 0);
+    assert!(plan.contains("done by the driver depot"), "{plan}");
+    change(&project, &check("/up", 204), &check("/down", 200));
+    let said = project.ends("run one", 5);
+    assert!(said.contains("is not well: its server answered with status 500"), "{said}");
+}
+
+#[test]
+fn what_a_driver_lacks_is_told_before_the_run() {
+    let server = Server::new(|_| Reply::json(&json!({})));
+    for (from, to, says) in [
+        (
+            "base_url: http",
+            "tags: [a]\nmetadata: { x: y }\nexamples: []\nrate_limit: {} # http",
+            "has no `base_url`",
+        ),
+        ("metadata: { http: { endpoint: /x } }", "version: \"*\"", "what is sent for this tool"),
+        ("endpoint: /x", "endpoint: /x, streaming: { transport: sse }", "streams its answers"),
+        ("${secrets.DEPOT_KEY}", "${secrets.OTHER_KEY}", "needs the secret `OTHER_KEY`"),
+        ("kind: http", "kind: sdk", "code of others does not run in this engine"),
+    ] {
+        let project = project(&server, "endpoint: /x", "inputs: {}");
+        change(&project, from, to);
+        let said = project.ends("run one", 5);
+        assert!(said.contains(says), "{says}: {said}");
+    }
+}
+
+/// Kinds come in their order, and a pin is kept to or refused.
+#[test]
+fn a_kind_comes_before_another() {
+    let server = Server::new(|_| Reply::json(&json!({"by": "server"})));
+    let project = project(&server, "endpoint: /x", "inputs: {}");
+    let add = |id: &str, more: &str| {
+        let about = format!("{more}implements: [{{ tool: send }}]\n");
+        project.folder.write(&format!(".drivers/{id}/DRIVER.md"), driver(id, &about));
+    };
+    add("a-program", "kind: cli\nbin: cat\n");
+    add("a-speaker", "kind: mcp\nserver: { kind: binary, path: cat }\n");
+    let plan = project.ends("plan one", 0);
+    assert!(plan.contains("done by the driver depot: the kind http comes before mcp"), "{plan}");
+    assert!(
+        plan.contains("passes over a-program") && plan.contains("the kind http comes before cli"),
+        "{plan}"
+    );
+    let function =
+        "kind: builtin\nimplements: [{ tool: send, metadata: { builtin: { function: sleep } } }]\n";
+    project.folder.write(".drivers/own/DRIVER.md", driver("own", function));
+    let plan = project.ends("plan one", 0);
+    assert!(plan.contains("done by the driver own: the kind builtin comes before http"), "{plan}");
+    let pinned = |to: &str| {
+        let step = format!("  - {{ id: only, kind: tool, tool: send, pinned_provider: {to} }}\n");
+        project.folder.write(".workflows/one/WORKFLOW.md", workflow("one", &step));
+    };
+    pinned("depot");
+    assert_eq!(project.json("run one", 0)["outputs"], json!({"by": "server"}));
+    change(&project, "egress: [127.0.0.1]", "egress: [example.org]");
+    let said = project.ends("run one", 5);
+    assert!(said.contains("pinned to the driver `depot`, which may not ask the host"), "{said}");
+    assert!(said.contains("pinned_provider_unavailable"), "{said}");
+    let step = "  - { id: only, kind: tool, action: \"parcel:send\" }\n";
+    project.folder.write(".workflows/one/WORKFLOW.md", workflow("one", step));
+    let said = project.ends("run one", 5);
+    assert!(said.contains("no tool here implements the action `parcel:send`"), "{said}");
+}
+
+/// A project whose driver is one of our own functions that reach out.
+fn own(server: &Server, function: &str, step: &str) -> Project {
+    let project = Project::new();
+    project.folder.write(
+        "skein.toml",
+        format!(
+            "[drivers]\nprivate = [\"127.0.0.1:{0}\"]\n[channels.log]\nkind = \"file\"\npath = \"told.jsonl\"\n\
+             [channels.hook]\nkind = \"webhook\"\nurl = \"http://127.0.0.1:{0}/hook\"\nprivate = true\n\
+             [channels.program]\nkind = \"command\"\ncommand = [\"sh\", \"-c\", \"cat >> program.jsonl\"]\n",
+            server.port
+        ),
+    );
+    project.folder.write(&format!(".tools/{function}/TOOL.md"), tool(function, ""));
+    let about =
+        format!("kind: builtin\nnetwork: {{ egress: [127.0.0.1] }}\nimplements: [{{ tool: {function} }}]\n");
+    project.folder.write(".drivers/own/DRIVER.md", driver("own", &about));
+    let step = format!("  - {{ id: only, kind: tool, tool: {function}, {step} }}\n");
+    project.folder.write(".workflows/one/WORKFLOW.md", workflow("one", &step));
+    project
+}
+
+#[test]
+fn a_page_is_read_by_our_own_function() {
+    let server = Server::new(|asked| match asked.path.as_str() {
+        "/n" => Reply::json(&json!({"n": 3})),
+        _ => Reply::new("404 Gone", "", "no page"),
+    });
+    let url = |host: &str, path: &str| format!("inputs: {{ url: \"http://{host}:{}{path}\" }}", server.port);
+    let result = own(&server, "http.get", &url("127.0.0.1", "/n")).json("run one", 0);
+    assert_eq!((&result["outputs"]["status"], &result["outputs"]["value"]), (&json!(200), &json!({"n": 3})));
+    for (step, code) in [
+        (url("127.0.0.1", "/other"), "not_found"),
+        (url("localhost", "/n"), "unauthorised"),
+        ("inputs: { url: \"http://127.0.0.1:1/n\" }".to_owned(), "unauthorised"),
+        ("inputs: { url: \"file:///etc/passwd\" }".to_owned(), "unauthorised"),
+        ("inputs: { }".to_owned(), "input_invalid"),
+    ] {
+        let (found, message) = error(&own(&server, "http.get", &step).json("run one", 4));
+        assert_eq!(found, code, "{step}: {message}");
+    }
+}
+
+#[test]
+fn people_are_told_on_the_channels_of_the_project() {
+    let server = Server::new(|_| Reply::new("200 OK", "", ""));
+    let tell = |channel: &str| {
+        let step = format!("inputs: {{ channel: \"{channel}\", title: Depot, text: \"It is done.\" }}");
+        own(&server, "notify", &step)
+    };
+    let project = tell("log");
+    let result = project.json("run one", 0);
+    let told: Value = serde_json::from_str(&project.read("told.jsonl")).unwrap();
+    assert_eq!((&told["title"], &told["text"]), (&json!("Depot"), &json!("It is done.")));
+    assert_eq!((&told["run_id"], &told["id"]), (&result["run_id"], &result["outputs"]["id"]));
+    let project = tell("program:#room");
+    project.json("run one", 0);
+    let told: Value = serde_json::from_str(&project.read("program.jsonl")).unwrap();
+    assert_eq!(told["target"], "#room");
+    tell("hook").json("run one", 0);
+    assert_eq!(server.next().json()["text"], "It is done.");
+    let (code, message) = error(&tell("nobody").json("run one", 4));
+    assert_eq!(code, "not_found", "{message}");
+    assert!(message.contains("`[channels.nobody]`"), "{message}");
+}

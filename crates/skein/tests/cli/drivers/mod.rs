@@ -1,0 +1,6 @@
+//! Drivers that are servers: asked over HTTP, or spoken to in MCP.
+
+mod festival;
+mod http;
+mod mcp;
+pub mod server;
