@@ -43,6 +43,7 @@ pub use check::{Report, check};
 pub use code::Code;
 pub use detect::{Detected, Dialect, body, data, detect, has_front_matter};
 pub use diagnostic::{Diagnostic, Fix, Label, Sink};
+pub use duration::Units;
 pub use load::load;
 pub use lowering::Overridden;
 pub use places::Places;

@@ -8,16 +8,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde_json::{Value, json};
 use skein_core::{
     ir::{GateTimeout, HookAction, Kind, Step, Work, Worker},
     limits,
     plan::{Plan, ScopeIx},
 };
-use skein_dialects::Dialect;
+use skein_dialects::{Dialect, Overridden};
 use skein_host::{
     agent,
     crew::{
-        About, Agent, Keeping, Program, Tool, is_repository,
+        About, Agent, Keeping, Override, Program, Tool, is_repository,
         relay::{self, Named},
     },
     secret, worker,
@@ -38,6 +39,8 @@ pub struct Wishes<'a> {
     pub workspace: Option<&'a Path>,
     pub allowed: &'a [PathBuf],
     pub state: &'a Path,
+    /// What the project put in place of what the workflow says.
+    pub overridden: &'a [Overridden],
     pub user: String,
     /// What it is replayed from. What is only needed to start programs is not needed then.
     pub replay: Option<PathBuf>,
@@ -66,6 +69,7 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         pass_env: config.pass_env.clone(),
         writes: writes(project, config),
         allow_unenforced: config.allow_unenforced,
+        overrides: overrides(plan, config, wishes.allowed, wishes.overridden),
         record: None,
         replay: wishes.replay,
     };
@@ -101,6 +105,28 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
     problems.sort();
     problems.dedup();
     if problems.is_empty() { Ok(about) } else { Err(problems) }
+}
+
+/// What this run is allowed beyond the usual, and what was replaced in its workflow.
+fn overrides(
+    plan: &Plan,
+    config: &Config,
+    allowed: &[PathBuf],
+    overridden: &[Overridden],
+) -> Vec<Override> {
+    let steps = plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+    let opens = |kind: &Kind| matches!(kind, Kind::Gate(gate) if gate.on_timeout == GateTimeout::Approve);
+    let gates: Vec<&str> = steps.filter(|step| opens(&step.kind)).map(|step| step.id.as_str()).collect();
+    let fields: Vec<Value> =
+        overridden.iter().map(|one| json!({"field": one.field, "file": one.source.name})).collect();
+    let all = [
+        ("allow-root", json!(allowed)),
+        ("allow-unenforced", if config.allow_unenforced { json!([true]) } else { json!([]) }),
+        ("allow-auto-approve", json!(gates)),
+        ("workflow-overrides", json!(fields)),
+    ];
+    let used = all.into_iter().filter(|(_, used)| used.as_array().is_some_and(|used| !used.is_empty()));
+    used.map(|(name, used)| Override { name: name.to_owned(), used }).collect()
 }
 
 /// Real paths, because a link could lead elsewhere when it is used. `~` is the home of whoever begins the run.

@@ -59,12 +59,25 @@ pub struct About {
     /// Where the system cannot keep steps to what they may do, they are not kept to it.
     #[serde(default)]
     pub allow_unenforced: bool,
+    /// What was allowed beyond the usual when it was begun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Override>,
     /// Where what its workers do is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
     /// The recording from which it is done again. No program is started for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<PathBuf>,
+}
+
+/// Something that was allowed or replaced for a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Override {
+    /// What it is called where it is said, such as `allow-root`.
+    pub name: String,
+    /// What it was used for.
+    pub used: Value,
 }
 
 /// Who an agent is: a coding agent that is known, or a program of the project's own.
@@ -115,6 +128,14 @@ impl Agent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tool {
+    /// The tool itself: its id and its version.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// What it changes, as its file says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mutates: Vec<String>,
     /// The driver that was chosen.
     pub driver: String,
     /// A program and the arguments that are always the same.

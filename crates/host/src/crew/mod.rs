@@ -52,10 +52,11 @@ use skein_core::{
     time::Millis,
 };
 
-pub use about::{About, Agent, Piece, Program, Tool};
+pub use about::{About, Agent, Override, Piece, Program, Tool};
 pub use briefing::Wanted;
 pub use builtin::Function;
 pub use job::tests as tests_of;
+pub(crate) use job::worker as worker_of;
 pub use surroundings::{Asking, Skill, Surroundings};
 pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 

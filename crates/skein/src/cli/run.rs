@@ -108,6 +108,7 @@ fn settled(
         workspace: arguments.workspace.as_deref(),
         allowed: &arguments.allow_root,
         state: &state.path,
+        overridden: &loaded.report.overridden,
         user: person::name(),
         replay: arguments.replay.as_deref().map(|path| taped::open(path, output)).transpose()?,
     };

@@ -26,6 +26,9 @@ pub(super) fn bind(candidate: Candidate<'_>, config: &Config) -> crew::Tool {
     let secrets =
         auth.into_iter().flat_map(|auth| &auth.env).filter(|name| config.secrets.contains_key(*name));
     crew::Tool {
+        id: tool.id.clone(),
+        version: tool.version.clone(),
+        mutates: tool.mutates.clone(),
         driver: driver.id.clone(),
         command,
         function: builtin.then(|| Function::named(name)).flatten(),

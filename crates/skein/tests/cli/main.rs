@@ -4,6 +4,7 @@
 
 mod agents;
 mod attacks;
+mod audit;
 mod bench;
 mod builtin;
 mod catalog;
