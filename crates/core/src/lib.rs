@@ -13,5 +13,6 @@ pub mod ids;
 pub mod ir;
 pub mod limits;
 pub mod plan;
+pub mod secret_name;
 pub mod time;
 pub mod view;

@@ -26,6 +26,7 @@ mod places;
 mod problem;
 mod project;
 mod read;
+mod reveal;
 pub mod render;
 mod schedule;
 mod schema;
@@ -35,8 +36,8 @@ mod xskein;
 pub mod yaml;
 
 pub use aip15::{
-    Action, Argument, Auth, Driver, DriverKind, Health, Implements, Piece, Range, Tool, VersionCheck, action,
-    driver, routine, tool,
+    Action, Argument, Auth, Driver, DriverKind, Exposure, Health, Implements, Piece, Principal, Range, Secret,
+    Tool, VersionCheck, action, driver, routine, secrets, tool,
 };
 pub use card::{Card, card};
 pub use check::{Report, check};

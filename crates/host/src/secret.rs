@@ -54,11 +54,6 @@ pub enum NotSecret {
     NotText,
 }
 
-/// The name of a secret in files that describe it: `STRIPE_API_KEY` is `stripe-api-key` there.
-pub fn slug(name: &str) -> String {
-    name.to_ascii_lowercase().replace('_', "-")
-}
-
 /// Where a secret comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -3,16 +3,17 @@
 use std::{path::Path, sync::Arc};
 
 use skein_core::expr::Span;
-use skein_dialects::{Code, Diagnostic, Label, Sort, Source, action, driver, routine, tool};
+use skein_dialects::{Code, Diagnostic, Label, Sort, Source, action, driver, routine, secrets, tool};
 
 use crate::{catalog::Entry, project::OnDisk};
 
 /// The files that have rules of their own, by their names.
-const FILES: [(&str, Sort); 4] = [
+const FILES: [(&str, Sort); 5] = [
     ("TOOL.md", Sort::Tool),
     ("DRIVER.md", Sort::Driver),
     ("ACTION.md", Sort::Action),
     ("ROUTINE.md", Sort::Routine),
+    ("SECRETS.md", Sort::Secret),
 ];
 
 /// The sort of thing that a file describes by its name; none for most.
@@ -27,6 +28,7 @@ pub fn wrong(project: &OnDisk, sort: Sort, source: Arc<Source>) -> Vec<Diagnosti
         Sort::Driver => driver(source).err().unwrap_or_default(),
         Sort::Action => action(source).err().unwrap_or_default(),
         Sort::Routine => routine(source),
+        Sort::Secret => secrets(source).err().unwrap_or_default(),
         _ => Vec::new(),
     }
 }

@@ -10,9 +10,10 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::{
-    ir::{GateTimeout, HookAction, Kind, Step, Work, Worker},
+    ir::{GateTimeout, HookAction, Kind, Step, Work, Worker, Workflow},
     limits,
     plan::{Plan, ScopeIx},
+    secret_name::variable,
 };
 use skein_dialects::{Dialect, Overridden};
 use skein_host::{
@@ -26,6 +27,7 @@ use skein_host::{
 };
 
 use crate::{
+    access::{Access, Asking, Refused},
     around, channels,
     config::{self, CUSTOM, Config},
     project::OnDisk,
@@ -46,13 +48,22 @@ pub struct Wishes<'a> {
     pub replay: Option<PathBuf>,
 }
 
+/// Why a run does not begin.
+#[derive(Debug)]
+pub struct Unsettled {
+    pub problems: Vec<String>,
+    /// The secrets among them that were asked for by who may not have them.
+    pub refused: Vec<Refused>,
+}
+
 /// Everything about a run, or all that stands in its way.
-pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About, Vec<String>> {
+pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About, Unsettled> {
     let config = &project.config;
     let workspace = wishes.workspace.map_or_else(|| project.root.clone(), Path::to_owned);
     let roots = roots(project, config, wishes.allowed);
     let grants = Grants::new(&project.root, &workspace, &roots, Some(wishes.state));
-    let grants = grants.map_err(|error| vec![error.to_string()])?;
+    let grants = grants.map_err(|error| Unsettled { problems: vec![error.to_string()], refused: Vec::new() })?;
+    let access = Access::of(project, &wishes.user);
     let mut about = About {
         source: wishes.source.to_owned(),
         project: project.root.clone(),
@@ -66,6 +77,7 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         tools: Default::default(),
         surroundings: Default::default(),
         secrets: Default::default(),
+        handing: Default::default(),
         pass_env: config.pass_env.clone(),
         writes: writes(project, config),
         allow_unenforced: config.allow_unenforced,
@@ -83,16 +95,24 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
             }
         }
     }
-    for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
-        let own = Settle {
-            project,
-            config,
-            found: &found,
-            grants: &grants,
-            about: &mut about,
-            problems: &mut problems,
-        };
-        own.step(step);
+    let mut refused = Vec::new();
+    for (scope, entry) in (0..).map(ScopeIx).zip(&plan.definition.scopes) {
+        let workflow = &plan.definition.workflow_of(scope).workflow;
+        problems.extend(required(workflow, config));
+        for step in &entry.scope.steps {
+            let own = Settle {
+                project,
+                config,
+                found: &found,
+                grants: &grants,
+                access: &access,
+                workflow: workflow.id.as_str(),
+                about: &mut about,
+                problems: &mut problems,
+                refused: &mut refused,
+            };
+            own.step(step);
+        }
     }
     for hook in &plan.definition.root().workflow.hooks {
         if let HookAction::Notify { channel, .. } = &hook.action {
@@ -104,7 +124,19 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
     }
     problems.sort();
     problems.dedup();
-    if problems.is_empty() { Ok(about) } else { Err(problems) }
+    if problems.is_empty() { Ok(about) } else { Err(Unsettled { problems, refused }) }
+}
+
+/// What a workflow says that it needs and nobody has.
+fn required(workflow: &Workflow, config: &Config) -> Vec<String> {
+    let names = workflow.labels.get("requires").and_then(|requires| requires["secrets"].as_array());
+    let names = names.into_iter().flatten().filter_map(Value::as_str).map(variable);
+    let missing = names.filter(|name| config.secret(name).is_none());
+    missing
+        .map(|name| {
+            format!("the workflow `{}` requires the secret `{name}`; add it to `[secrets]` in skein.toml", workflow.id)
+        })
+        .collect()
 }
 
 /// What this run is allowed beyond the usual, and what was replaced in its workflow.
@@ -163,8 +195,12 @@ struct Settle<'a> {
     found: &'a Resolutions,
     config: &'a Config,
     grants: &'a Grants,
+    access: &'a Access,
+    /// The workflow that its step is of.
+    workflow: &'a str,
     about: &'a mut About,
     problems: &'a mut Vec<String>,
+    refused: &'a mut Vec<Refused>,
 }
 
 impl Settle<'_> {
@@ -201,8 +237,9 @@ impl Settle<'_> {
             self.problems.push(format!("`{}`: {error}", step.id));
         }
         self.workspace(step, work);
+        let tool = self.found.get(&work.worker).and_then(|found| found.bound.as_ref()).map(|tool| tool.id.clone());
         for name in &work.isolation.secrets {
-            self.secret(step, name);
+            self.secret(step, name, tool.as_deref());
         }
     }
 
@@ -327,7 +364,7 @@ impl Settle<'_> {
     fn tool(&mut self, step: &Step, worker: &Worker) {
         let (Some(found), Some(key)) = (self.found.get(worker), Tool::key(worker)) else { return };
         if let Some(tool) = &found.bound {
-            tool.secrets.iter().for_each(|name| self.secret(step, name));
+            tool.secrets.iter().for_each(|name| self.secret(step, name, Some(&tool.id)));
             self.about.tools.insert(key, tool.clone());
         }
         if self.about.replay.is_some() {
@@ -337,11 +374,19 @@ impl Settle<'_> {
         self.problems.extend(refused.map(|no| format!("`{}`: {} ({})", step.id, no.message, no.code)));
     }
 
-    fn secret(&mut self, step: &Step, name: &str) {
+    fn secret(&mut self, step: &Step, name: &str, tool: Option<&str>) {
         if self.about.replay.is_some() {
             return;
         }
-        match self.config.secrets.get(name) {
+        let asking = Asking { secret: name, workflow: self.workflow, step: step.id.as_str(), tool };
+        match self.access.handing(asking) {
+            Ok(handing) => self.about.handing.extend(handing.map(|handing| (name.to_owned(), handing))),
+            Err(refused) => {
+                self.problems.push(refused.message());
+                return self.refused.push(refused);
+            }
+        }
+        match self.config.secret(name) {
             Some(from) => {
                 let from = secret_from(from, &self.about.project);
                 self.about.secrets.insert(name.to_owned(), from);

@@ -50,6 +50,9 @@ pub struct About {
     pub surroundings: Surroundings,
     #[serde(default)]
     pub secrets: BTreeMap<String, secret::From>,
+    /// How those are handed out that the project describes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub handing: BTreeMap<String, Handing>,
     /// Variables of the host's environment that workers are given beyond the few they need.
     #[serde(default)]
     pub pass_env: Vec<String>,
@@ -68,6 +71,30 @@ pub struct About {
     /// The recording from which it is done again. No program is started for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<PathBuf>,
+}
+
+/// How a secret that the project describes is handed out in a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Handing {
+    /// Why a step may have it, any one of these: a tool, a workflow, or what whoever began the run is. None: anyone may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub granted: Vec<Grant>,
+    /// As a variable of the environment.
+    pub env: bool,
+    /// As a file, whose path is in a variable with `_FILE` at its end.
+    pub file: bool,
+}
+
+/// A reason to have a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Grant {
+    Tool(String),
+    Workflow(String),
+    /// Of whoever began the run, who has it.
+    Role(String),
+    User(String),
 }
 
 /// Something that was allowed or replaced for a run.

@@ -133,6 +133,9 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     let check = check(&folder, job)?;
     let mut environment = environment::of(job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
+    let handed = environment::secret_files(job, &run, &shared.secrets).map_err(blocked)?;
+    let has_files = !handed.is_empty();
+    environment.extend(handed);
     if tree.earlier.is_some() {
         environment.push(("SKEIN_CHANGES".into(), files.earlier().into()));
     }
@@ -155,7 +158,10 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     task.environment = environment;
     let own = tree.behind(visit).map_err(never)?;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
-    let (behind, made) = confine::behind(shared, job, &places).map_err(wrong)?;
+    let (mut behind, made) = confine::behind(shared, job, &places).map_err(wrong)?;
+    if let Some(behind) = behind.as_mut().filter(|_| has_files) {
+        behind.wall.shows.push(run.secrets(job.attempt).map_err(wrong)?.path().to_owned());
+    }
     if behind.is_some() {
         let scratch = files.scratch().map_err(wrong)?;
         task.environment.push(("TMPDIR".into(), scratch.path().into()));
@@ -257,7 +263,7 @@ impl Laid {
             None => end,
         };
         // What cannot be removed goes with the run.
-        let _ = self.files.remove_scratch();
+        let _ = (self.files.remove_scratch(), self.run.remove_secrets(self.job.attempt));
         let end = relay::end(&self.job, self.files.root(), &shared.redactor, &shared.state, end);
         let cost = self.hired.as_ref().map_or_else(Cost::default, Hired::cost);
         let report = Report { end, cost, proofs, by: self.job.relay.by() };

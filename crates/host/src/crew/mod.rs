@@ -46,13 +46,14 @@ use std::{
 };
 
 use skein_core::{
-    engine::{Assignment, AttemptEnd, AttemptId, Batch, Cost, Publication, Report},
+    engine::{Assignment, AttemptEnd, AttemptId, Batch, Cost, Event, Publication, Report},
     ids::RunId,
     limits,
+    plan::Plan,
     time::Millis,
 };
 
-pub use about::{About, Agent, Override, Piece, Program, Tool};
+pub use about::{About, Agent, Grant, Handing, Override, Piece, Program, Tool};
 pub use briefing::Wanted;
 pub use builtin::Function;
 pub use job::tests as tests_of;
@@ -74,7 +75,7 @@ use crate::{
     secret::Secrets,
     wall::{self, Kept},
     worker::{self, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
-    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, root::PathError},
+    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, has_files, root::PathError},
 };
 
 /// How long what an earlier life left may take to end.
@@ -190,6 +191,14 @@ impl Shared {
         let about = Arc::new(About::read(running.about)?);
         abouts.insert(running.run.clone(), Arc::clone(&about));
         Ok(about)
+    }
+
+    /// What was handed out as files is taken back, whoever left it.
+    fn remove_secrets(&self, runs: &[RunId]) {
+        for run in runs.iter().filter_map(|run| RunDir::open(&self.state, run).ok()) {
+            // What cannot be removed goes with the run.
+            let _ = run.remove_all_secrets();
+        }
     }
 
     fn lasting(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
@@ -371,6 +380,10 @@ impl Hands for Crew {
         self.shared.stop(&(run.clone(), Work::Attempt(attempt)));
     }
 
+    fn renew(&mut self, run: &RunId, plan: &Plan, about: &serde_json::Value) -> Result<Plan, String> {
+        publish::renew(&self.shared, run, plan, about)
+    }
+
     fn publish(&mut self, running: Running<'_>, item: Publication, published: Published) {
         match item {
             Publication::Hook(number) => hook::run(&self.shared, running, number, published),
@@ -380,10 +393,15 @@ impl Hands for Crew {
 
     fn told(&mut self, running: Running<'_>, batch: &Batch) {
         self.telemetry.hear(&self.shared, running, batch);
+        let closed = || batch.records.iter().any(|record| record.event == Event::Closed);
+        if has_files(&running.plan.definition.root().workflow) && closed() {
+            publish::close(&self.shared, running.run);
+        }
     }
 
     fn clear(&mut self, runs: &[RunId]) {
         let state = &self.shared.state;
+        self.shared.remove_secrets(runs);
         // Without its folder a run has no records, and the marks in the environment must do.
         let folders = runs.iter().filter_map(|run| RunDir::open(state, run).ok());
         let records: Vec<Record> =
@@ -396,6 +414,7 @@ impl Hands for Crew {
         self.shared.each_of(run, Live::kill);
         self.shared.left.notify_all();
         self.shared.contexts.release(run);
+        self.shared.remove_secrets(std::slice::from_ref(run));
         self.shared.lasting().remove(run);
         self.shared.trees.forget(run);
         self.shared.abouts.lock().unwrap_or_else(PoisonError::into_inner).remove(run);

@@ -11,6 +11,7 @@ use skein_core::{
         Record, StepAt, wanted,
     },
     ir::{ErrorClass, Kind, Work, Worker},
+    secret_name::slug,
 };
 
 use super::retry::CALLED_OFF;
@@ -18,7 +19,6 @@ use crate::{
     audit::{Actor, Entry, Subject, hidden},
     crew::{self, Tool},
     hands::Running,
-    secret,
     tape::TIME,
 };
 
@@ -209,11 +209,27 @@ fn reveals<'a>(
     let names = work.isolation.secrets.iter().map(String::as_str).chain(of_tool.filter_map(Value::as_str));
     names.filter(move |_| handed).map(move |name| {
         let context = context(running, attempt, worker, tool);
-        let input = json!({"attempt": attempt, "purpose": "environment of the worker", "context": context});
+        let handing = &running.about["handing"][name];
+        let purpose = if handing["file"] == true { "a file of the worker" } else { "the worker's environment" };
+        let by = granted_by(handing, &context);
+        let input = json!({"attempt": attempt, "purpose": purpose, "context": context, "granted_by": by});
         let mut told = at_step(running, attempt.at, itself(running), "secret.reveal", "secret", input);
-        told.subject.name = secret::slug(name);
+        told.subject.name = slug(name);
         told
     })
+}
+
+/// Why a worker may have a secret: the first reason that is one for it.
+fn granted_by(handing: &Value, context: &Value) -> String {
+    let all = handing["granted"].as_array().into_iter().flatten();
+    let mut reasons = all.filter_map(|one| one.as_object()?.iter().next());
+    let fits = |(sort, name): &(&String, &Value)| match sort.as_str() {
+        "tool" => context["tool"] == **name,
+        "workflow" => context["workflow"] == **name,
+        _ => true,
+    };
+    let found = reasons.find(fits);
+    found.map_or_else(|| "project".to_owned(), |(sort, name)| format!("{sort}:{}", name.as_str().unwrap_or_default()))
 }
 
 /// For what a secret is handed out.

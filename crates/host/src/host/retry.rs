@@ -59,7 +59,10 @@ impl Loop {
         let (of, begin) = (owned.run().clone(), next(owned)?);
         let run = begin.start.run.clone();
         let here = match self.store.run(&run).map_err(|error| error.to_string())? {
-            None => self.begin(vec![begin]).map(|()| true).map_err(|error| error.to_string())?,
+            None => {
+                let plan = self.hands.renew(&run, &begin.plan, &begin.about)?;
+                self.begin(vec![Begin { plan, ..begin }]).map(|()| true).map_err(|error| error.to_string())?
+            }
             Some(row) => self.take_up(&row, &begin)?,
         };
         if here {

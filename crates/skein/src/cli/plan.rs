@@ -9,7 +9,11 @@ use skein_core::{
     plan::{Plan, Problem, ProblemCode},
 };
 use skein_dialects::{Diagnostic, Overridden, Sort, render};
-use skein_host::{crew::is_repository, wall};
+use skein_host::{
+    crew::is_repository,
+    wall,
+    workspace::{has_files, with_root},
+};
 
 use super::load::{Loaded, invalid, load};
 use crate::{
@@ -17,6 +21,7 @@ use crate::{
     output::Output,
     parameters,
     plan::{PlanView, short},
+    project::OnDisk,
     resolve::Resolutions,
 };
 
@@ -44,7 +49,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 }
 
 fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
-    let (loaded, plan) = bound(arguments, output)?;
+    let (loaded, plan) = bound(arguments, |_| Ok(PathBuf::from("the run's own folder")), output)?;
     let walls = std::env::current_exe().map_err(|error| error.to_string()).and_then(|exe| wall::here(&exe));
     // Where no tool is described at all, one warning says so, and not every step.
     let found = match loaded.project.shelf(Sort::Tool).entries() {
@@ -64,8 +69,12 @@ fn no_worktrees(plan: &Plan, project: &Path) -> Option<String> {
         .then(|| "cannot be had: the project is in no git repository".to_owned())
 }
 
-/// The workflow that was named, with the parameters that were given.
-pub fn bound(arguments: &Arguments, output: Output) -> Result<(Loaded, Plan), Exit> {
+/// The workflow that was named, with the parameters that were given. One that takes or gives files is told where they are.
+pub fn bound(
+    arguments: &Arguments,
+    root: impl FnOnce(&OnDisk) -> Result<PathBuf, Exit>,
+    output: Output,
+) -> Result<(Loaded, Plan), Exit> {
     let loaded = load(&arguments.workflow, output)?;
     let report = &loaded.report;
     let Some(definition) = &report.definition else {
@@ -74,6 +83,10 @@ pub fn bound(arguments: &Arguments, output: Output) -> Result<(Loaded, Plan), Ex
     let schema = &definition.root().workflow.inputs;
     let given = parameters::read(&arguments.parameters, arguments.file.as_deref(), schema)
         .map_err(|why| output.refuse(Exit::Usage, &why, None))?;
+    let given = match has_files(&definition.root().workflow) {
+        true => (*with_root(&given, &root(&loaded.project)?)).clone(),
+        false => given,
+    };
     let plan = definition.bind(given).map_err(|problems| misgiven(&problems, output))?;
     Ok((loaded, plan))
 }

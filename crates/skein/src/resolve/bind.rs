@@ -1,5 +1,7 @@
 //! Sixth phase: how the driver that was chosen is called.
 
+use std::collections::BTreeSet;
+
 use skein_dialects::{DriverKind, Piece};
 use skein_host::crew::{self, Function};
 
@@ -23,8 +25,8 @@ pub(super) fn bind(candidate: Candidate<'_>, config: &Config) -> crew::Tool {
     if let Some(expired) = auth.and_then(|auth| auth.expired) {
         exit_codes.entry(expired).or_insert_with(|| AUTH_REQUIRED.to_owned());
     }
-    let secrets =
-        auth.into_iter().flat_map(|auth| &auth.env).filter(|name| config.secrets.contains_key(*name));
+    let given = auth.into_iter().flat_map(|auth| &auth.env).filter(|name| config.secret(name).is_some());
+    let secrets: BTreeSet<&String> = given.chain(&tool.secrets).collect();
     crew::Tool {
         id: tool.id.clone(),
         version: tool.version.clone(),
@@ -38,7 +40,7 @@ pub(super) fn bind(candidate: Candidate<'_>, config: &Config) -> crew::Tool {
         renames: offer.renames.clone(),
         drop_outputs: offer.drop_outputs.clone(),
         exit_codes,
-        secrets: secrets.cloned().collect(),
+        secrets: secrets.into_iter().cloned().collect(),
         limit: [tool.timeout, driver.timeout, offer.timeout].into_iter().flatten().min(),
     }
 }

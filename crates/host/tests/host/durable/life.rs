@@ -70,6 +70,7 @@ impl Place {
             writes: Vec::new(),
             allow_unenforced: false,
             overrides: Vec::new(),
+            handing: Default::default(),
         };
         about.value()
     }
