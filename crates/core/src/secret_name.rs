@@ -18,6 +18,9 @@ mod tests {
     fn one_name_is_the_other_in_another_place() {
         assert_eq!(variable("stripe-api-key"), "STRIPE_API_KEY");
         assert_eq!(slug("STRIPE_API_KEY"), "stripe-api-key");
-        assert_eq!((variable("STRIPE_API_KEY"), slug("stripe-api-key")), (variable("stripe-api-key"), slug("STRIPE_API_KEY")));
+        assert_eq!(
+            (variable("STRIPE_API_KEY"), slug("stripe-api-key")),
+            (variable("stripe-api-key"), slug("STRIPE_API_KEY"))
+        );
     }
 }

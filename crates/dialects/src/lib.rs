@@ -26,8 +26,8 @@ mod places;
 mod problem;
 mod project;
 mod read;
-mod reveal;
 pub mod render;
+mod reveal;
 mod schedule;
 mod schema;
 mod source;
@@ -36,8 +36,8 @@ mod xskein;
 pub mod yaml;
 
 pub use aip15::{
-    Action, Argument, Auth, Driver, DriverKind, Exposure, Health, Implements, Piece, Principal, Range, Secret,
-    Tool, VersionCheck, action, driver, routine, secrets, tool,
+    Action, Argument, Auth, Driver, DriverKind, Exposure, Health, Implements, Piece, Principal, Range,
+    Secret, Tool, VersionCheck, action, driver, routine, secrets, tool,
 };
 pub use card::{Card, card};
 pub use check::{Report, check};

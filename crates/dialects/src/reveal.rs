@@ -33,7 +33,8 @@ pub(crate) fn check(lowered: &Lowered, project: &dyn Project, sink: &mut Sink) {
                 }
                 let known = described.get_or_insert_with(|| all(project));
                 let refused = asked.iter().filter_map(|name| known.get(&slug(name)));
-                let refused = refused.filter(|secret| secret.is_never_for(of_tool(work), lowered.workflow.id.as_str()));
+                let refused =
+                    refused.filter(|secret| secret.is_never_for(of_tool(work), lowered.workflow.id.as_str()));
                 refused.for_each(|secret| sink.push(say(lowered, step, secret, sink)));
             }
         }

@@ -167,7 +167,8 @@ fn capabilities<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Capability>, D
 impl Config {
     /// Where a secret is, by either of its names.
     pub fn secret(&self, name: &str) -> Option<&Secret> {
-        let of_slug = || self.secrets.iter().find(|(known, _)| slug(known) == slug(name)).map(|(_, from)| from);
+        let of_slug =
+            || self.secrets.iter().find(|(known, _)| slug(known) == slug(name)).map(|(_, from)| from);
         self.secrets.get(name).or_else(of_slug)
     }
 

@@ -62,7 +62,8 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
     let workspace = wishes.workspace.map_or_else(|| project.root.clone(), Path::to_owned);
     let roots = roots(project, config, wishes.allowed);
     let grants = Grants::new(&project.root, &workspace, &roots, Some(wishes.state));
-    let grants = grants.map_err(|error| Unsettled { problems: vec![error.to_string()], refused: Vec::new() })?;
+    let grants =
+        grants.map_err(|error| Unsettled { problems: vec![error.to_string()], refused: Vec::new() })?;
     let access = Access::of(project, &wishes.user);
     let mut about = About {
         source: wishes.source.to_owned(),
@@ -134,25 +135,23 @@ fn required(workflow: &Workflow, config: &Config) -> Vec<String> {
     let missing = names.filter(|name| config.secret(name).is_none());
     missing
         .map(|name| {
-            format!("the workflow `{}` requires the secret `{name}`; add it to `[secrets]` in skein.toml", workflow.id)
+            format!(
+                "the workflow `{}` requires the secret `{name}`; add it to `[secrets]` in skein.toml",
+                workflow.id
+            )
         })
         .collect()
 }
 
 /// What this run is allowed beyond the usual, and what was replaced in its workflow.
-fn overrides(
-    plan: &Plan,
-    config: &Config,
-    allowed: &[PathBuf],
-    overridden: &[Overridden],
-) -> Vec<Override> {
+fn overrides(plan: &Plan, config: &Config, allowed: &[PathBuf], overridden: &[Overridden]) -> Vec<Override> {
     let steps = plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
     let opens = |kind: &Kind| matches!(kind, Kind::Gate(gate) if gate.on_timeout == GateTimeout::Approve);
     let gates: Vec<&str> = steps.filter(|step| opens(&step.kind)).map(|step| step.id.as_str()).collect();
     let fields: Vec<Value> =
         overridden.iter().map(|one| json!({"field": one.field, "file": one.source.name})).collect();
     let all = [
-        ("allow-root", json!(allowed)),
+        ("allow-root", whole(allowed).map(|root| json!(root)).collect()),
         ("allow-unenforced", if config.allow_unenforced { json!([true]) } else { json!([]) }),
         ("allow-auto-approve", json!(gates)),
         ("workflow-overrides", json!(fields)),
@@ -171,11 +170,15 @@ fn writes(project: &OnDisk, config: &Config) -> Vec<PathBuf> {
     config.writes.iter().filter_map(|given| std::fs::canonicalize(whole(given)).ok()).collect()
 }
 
+/// Folders of the command line as they really are.
+fn whole(allowed: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
+    allowed.iter().map(|root| std::fs::canonicalize(root).unwrap_or_else(|_| root.clone()))
+}
+
 /// Folders of the configuration start in the project, those of the command line here.
 fn roots(project: &OnDisk, config: &Config, allowed: &[PathBuf]) -> Vec<PathBuf> {
     let configured = config.roots.iter().map(|root| project.root.join(root));
-    let given = allowed.iter().map(|root| std::fs::canonicalize(root).unwrap_or_else(|_| root.clone()));
-    configured.chain(given).collect()
+    configured.chain(whole(allowed)).collect()
 }
 
 fn has_git() -> bool {
@@ -237,7 +240,8 @@ impl Settle<'_> {
             self.problems.push(format!("`{}`: {error}", step.id));
         }
         self.workspace(step, work);
-        let tool = self.found.get(&work.worker).and_then(|found| found.bound.as_ref()).map(|tool| tool.id.clone());
+        let tool =
+            self.found.get(&work.worker).and_then(|found| found.bound.as_ref()).map(|tool| tool.id.clone());
         for name in &work.isolation.secrets {
             self.secret(step, name, tool.as_deref());
         }

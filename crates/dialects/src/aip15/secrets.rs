@@ -23,8 +23,19 @@ use crate::{
 };
 
 /// What a value could be written under.
-const VALUES: &[&str] =
-    &["value", "values", "plaintext", "secret", "password", "passphrase", "token", "key", "private_key", "default", "data"];
+const VALUES: &[&str] = &[
+    "value",
+    "values",
+    "plaintext",
+    "secret",
+    "password",
+    "passphrase",
+    "token",
+    "key",
+    "private_key",
+    "default",
+    "data",
+];
 const EXPOSURES: &[(&str, Exposure)] =
     &[("env", Exposure::Env), ("file", Exposure::File), ("egress-substitute", Exposure::Substitute)];
 
@@ -102,11 +113,7 @@ pub fn secrets(source: Arc<Source>) -> Result<Vec<Secret>, Vec<Diagnostic>> {
     }
 }
 
-fn read<'a>(
-    given: Given<'a>,
-    seen: &mut BTreeMap<&'a str, Span>,
-    sink: &mut Sink,
-) -> Option<Secret> {
+fn read<'a>(given: Given<'a>, seen: &mut BTreeMap<&'a str, Span>, sink: &mut Sink) -> Option<Secret> {
     let mut fields = Fields::of(given.node, "a secret", sink)?;
     refuse_values(&mut fields, sink);
     let name = fields.required("slug", sink).and_then(|given| good_slug(given, sink));
@@ -221,7 +228,8 @@ mod tests {
 
     fn read(list: &str) -> Result<Vec<Secret>, Vec<String>> {
         let said = |all: Vec<Diagnostic>| all.into_iter().map(|one| one.message).collect();
-        secrets(Source::new("SECRETS.md", format!("---\nname: Ours\nsecrets:\n{list}---\nProse.\n"))).map_err(said)
+        secrets(Source::new("SECRETS.md", format!("---\nname: Ours\nsecrets:\n{list}---\nProse.\n")))
+            .map_err(said)
     }
 
     #[test]
@@ -233,7 +241,10 @@ mod tests {
         .unwrap();
         let reveal = Some(vec![Principal::Role("ops".into()), Principal::Tool("pay".into())]);
         let exposures = vec![Exposure::Env, Exposure::File];
-        assert_eq!((&found[0].slug[..], &found[0].reveal, &found[0].exposures), ("stripe-api-key", &reveal, &exposures));
+        assert_eq!(
+            (&found[0].slug[..], &found[0].reveal, &found[0].exposures),
+            ("stripe-api-key", &reveal, &exposures)
+        );
         assert_eq!((&found[1].slug[..], &found[1].reveal, found[1].exposures.len()), ("other", &None, 0));
     }
 

@@ -55,10 +55,7 @@ impl Chain {
     pub fn after(seq: u64, line: &[u8]) -> Chain {
         let object = serde_json::from_slice::<Map<String, Value>>(line).unwrap_or_default();
         let hash = object.get("hash").and_then(Value::as_str);
-        Chain {
-            count: seq.saturating_add(1),
-            head: hash.map_or_else(|| canonical::sum(line), str::to_owned),
-        }
+        Chain { count: seq.saturating_add(1), head: hash.map_or_else(|| canonical::sum(line), str::to_owned) }
     }
 
     /// Gives an entry the next place. Gives its number and its line.
@@ -143,7 +140,10 @@ mod tests {
         assert_eq!(whole.count, 3);
         let records: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(records[0]["prevHash"], "GENESIS");
-        assert_eq!((&records[1]["prevHash"], &records[2]["prevHash"]), (&records[0]["hash"], &records[1]["hash"]));
+        assert_eq!(
+            (&records[1]["prevHash"], &records[2]["prevHash"]),
+            (&records[0]["hash"], &records[1]["hash"])
+        );
         assert_eq!(records[2]["hash"], whole.head);
         assert_eq!(records[1]["actor"], json!({"id": "system:timeout", "role": "system"}));
         assert!(records[0].get("output").is_none() && records[0]["subject"].get("path").is_none());

@@ -68,7 +68,8 @@ pub fn secret_files(job: &Job, run: &RunDir, secrets: &Secrets) -> Result<Enviro
             let folder = run.secrets(job.attempt).map_err(|error| error.to_string())?;
             folder.write_new(name, secret.expose().as_bytes()).map_err(|error| error.to_string())?;
             let path = folder.path().join(name);
-            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(|error| error.to_string())?;
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600))
+                .map_err(|error| error.to_string())?;
             variables.push((format!("{name}_FILE").into(), path.into()));
         }
     }

@@ -190,7 +190,8 @@ fn started(running: Running<'_>, attempt: AttemptId, given: Option<&Given>) -> V
 /// A call of a tool that changes something.
 fn call(running: Running<'_>, attempt: AttemptId, tool: &Value, action: &'static str) -> Option<Told> {
     let mutates = tool["mutates"].as_array().filter(|mutates| !mutates.is_empty())?;
-    let input = json!({"version": tool["version"], "driver": tool["driver"], "mutates": mutates, "attempt": attempt});
+    let input =
+        json!({"version": tool["version"], "driver": tool["driver"], "mutates": mutates, "attempt": attempt});
     let mut told = at_step(running, attempt.at, itself(running), action, "tool", input);
     told.subject.name = tool["id"].as_str().unwrap_or_default().to_owned();
     Some(told)
@@ -210,7 +211,8 @@ fn reveals<'a>(
     names.filter(move |_| handed).map(move |name| {
         let context = context(running, attempt, worker, tool);
         let handing = &running.about["handing"][name];
-        let purpose = if handing["file"] == true { "a file of the worker" } else { "the worker's environment" };
+        let purpose =
+            if handing["file"] == true { "a file of the worker" } else { "the worker's environment" };
         let by = granted_by(handing, &context);
         let input = json!({"attempt": attempt, "purpose": purpose, "context": context, "granted_by": by});
         let mut told = at_step(running, attempt.at, itself(running), "secret.reveal", "secret", input);
@@ -229,7 +231,10 @@ fn granted_by(handing: &Value, context: &Value) -> String {
         _ => true,
     };
     let found = reasons.find(fits);
-    found.map_or_else(|| "project".to_owned(), |(sort, name)| format!("{sort}:{}", name.as_str().unwrap_or_default()))
+    found.map_or_else(
+        || "project".to_owned(),
+        |(sort, name)| format!("{sort}:{}", name.as_str().unwrap_or_default()),
+    )
 }
 
 /// For what a secret is handed out.

@@ -16,8 +16,8 @@ use crate::audit::{Chain, Entry};
 
 use super::{
     Append, AppendError, Claim, ClaimError, Dead, DeadId, DeadRow, Done, Head, Letter, LetterId, NewRun,
-    Noted, Notice, Notify, OpenRow, Owner, RunRow, Settled, Store, StoreError, Which, WhichDead, dead::seen_to,
-    letter::refusal,
+    Noted, Notice, Notify, OpenRow, Owner, RunRow, Settled, Store, StoreError, Which, WhichDead,
+    dead::seen_to, letter::refusal,
 };
 
 /// One owner of runs that are kept in memory. It dies when it is dropped.

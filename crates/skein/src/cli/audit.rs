@@ -8,8 +8,8 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
 use rustix::fs::{Mode, OFlags, open};
+use serde_json::{Map, Value, json};
 use skein_core::{engine::utc, time::Time};
 use skein_dialects::Units;
 use skein_host::{
@@ -162,7 +162,7 @@ fn line(record: &Value, output: Output) -> String {
     format!(
         "{} {:>5}  {} {} {} {}{path}{end}{why}\n",
         output.paint.faint(&text(&record["ts"])),
-        record["seq"],
+        record["seq"].to_string(),
         output.paint.name(&text(&actor["id"])),
         text(&record["action"]),
         text(&subject["kind"]),

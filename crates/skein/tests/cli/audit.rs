@@ -74,8 +74,14 @@ fn what_people_and_tools_did_is_recorded_once_also_across_a_kill() {
     let wanted = ["gate.approve", "hold.approve", call[0], call[1], "tool.end", call[0], call[1], "tool.end"];
     assert_eq!(actions(&records), wanted, "{records:#?}");
     let gate = &records[0];
-    assert_eq!((&gate["prevHash"], &gate["seq"], &gate["hashAlg"]), (&json!("GENESIS"), &json!(0), &json!("sha256")));
-    assert_eq!(gate["subject"], json!({"kind": "gate", "ref": "sign-off", "path": format!("{run}/sign-off")}));
+    assert_eq!(
+        (&gate["prevHash"], &gate["seq"], &gate["hashAlg"]),
+        (&json!("GENESIS"), &json!(0), &json!("sha256"))
+    );
+    assert_eq!(
+        gate["subject"],
+        json!({"kind": "gate", "ref": "sign-off", "path": format!("{run}/sign-off")})
+    );
     assert_eq!(gate["input"]["reason"], "it-fits");
     assert_eq!(gate["input"]["plan"], project.json(&format!("runs {run}"), 0)["workflow"]["hash"]);
     let call = &records[2];
@@ -147,33 +153,81 @@ fn an_export_is_checked_and_what_was_changed_in_it_is_named() {
             changed[at] ^= 2;
             project.folder.write("changed.jsonl", changed);
             let found = project.json("audit verify changed.jsonl", 4);
-            assert_eq!((&found["whole"], &found["broken"]["seq"]), (&json!(false), &json!(record)), "{found}");
+            assert_eq!(
+                (&found["whole"], &found["broken"]["seq"]),
+                (&json!(false), &json!(record)),
+                "{found}"
+            );
         }
     }
     let lines: Vec<&str> = export.lines().collect();
     project.folder.write("gap.jsonl", format!("{}\n{}\n", lines[0], lines[2]));
     let told = project.ends("audit verify gap.jsonl", 4);
-    assert!(told.contains("record 1 is missing: record 2 stands in its place; the 1 before it are whole"), "{told}");
+    assert!(
+        told.contains("record 1 is missing: record 2 stands in its place; the 1 before it are whole"),
+        "{told}"
+    );
     project.pipe("pipe");
-    for (file, why) in [("none", "No such file"), ("pipe", "not a regular file"), (".", "not a regular file")] {
+    for (file, why) in [("none", "No such file"), ("pipe", "not a regular file"), (".", "not a regular file")]
+    {
         let told = project.ends(&format!("audit verify {file}"), 5);
         assert!(told.contains(why), "{told}");
     }
 }
 
+/// A gate that opens by itself, with a message that the project put in the place of the workflow's.
+const GATE: &str = "workflow: {id: opens, name: Opens}\nstages:\n  - id: gate\n    name: Gate\n    type: gate\n    gate: {timeout: 1s, \
+                    on_timeout: auto_approve, message: Go on?}\n";
+const OVERRIDES: &str = "overrides:\n  opens:\n    stages:\n      gate:\n        gate: {message: May it?}\n";
+
 #[test]
 fn what_is_allowed_beyond_the_usual_is_recorded_with_the_run_that_uses_it() {
     let project = Project::new();
-    project.folder.write("elsewhere/.keep", "").write("allowing/skein.toml", "allow_unenforced = true\n");
-    let gate = "name: g\nversion: \"1\"\ntimeout: 1m\nsteps:\n  a:\n    worker: CUSTOM\n    instructions: 'true'\n";
-    project.folder.write("allowing/one.yaml", gate);
-    let state = project.path("state").display().to_string();
-    let line = format!("run allowing/one.yaml --allow-root elsewhere --state {state}");
-    let run = project.json(&line, 0)["run_id"].as_str().unwrap().to_owned();
-    let records = project.audit(&format!("--state {state}"));
-    let used: Vec<_> =
-        records.iter().map(|one| (one["subject"]["ref"].as_str().unwrap(), &one["input"]["used"])).collect();
-    let root = json!([project.path("elsewhere")]);
-    assert_eq!(used, [("allow-root", &root), ("allow-unenforced", &json!([true]))], "{records:#?}");
-    assert!(records.iter().all(|one| one["action"] == "override.use" && one["subject"]["path"] == run.as_str()));
+    project.folder.write("elsewhere/.keep", "").write("gate.yaml", GATE);
+    project.folder.write(".skillmeat-workflow-overrides.yaml", OVERRIDES);
+    project.folder.write("skein.toml", "allow_unenforced = true\nallow_auto_approve = true\n");
+    let result = project.json("run gate.yaml --allow-root elsewhere", 0);
+    let run = result["run_id"].as_str().unwrap();
+    let records = project.audit("--action override");
+    let used: Vec<_> = records
+        .iter()
+        .map(|one| (one["subject"]["ref"].as_str().unwrap(), one["input"]["used"].clone()))
+        .collect();
+    let field = json!([{"field": "stages.gate.gate.message", "file": ".skillmeat-workflow-overrides.yaml"}]);
+    let wanted = [
+        ("allow-root", json!([project.path("elsewhere")])),
+        ("allow-unenforced", json!([true])),
+        ("allow-auto-approve", json!(["gate"])),
+        ("workflow-overrides", field),
+    ];
+    assert_eq!(used, wanted, "{records:#?}");
+    assert!(records.iter().all(|one| one["subject"]["path"] == run && one["action"] == "override.use"));
+    let gates = project.audit("--action gate");
+    assert_eq!(actions(&gates), ["gate.approve"]);
+    assert_eq!(gates[0]["actor"], json!({"id": "system:timeout", "role": "system"}));
+}
+
+/// What time decides is time's doing, whatever comes of it.
+#[test]
+fn what_a_time_decided_is_recorded_as_its_doing() {
+    let project = Project::new();
+    let wanted: [(&str, &[&str]); 3] = [
+        ("cancel", &["run.cancel"]),
+        ("last", &["gate.expire"]),
+        ("escalate", &["gate.escalate", "run.cancel"]),
+    ];
+    for (on_timeout, told) in wanted {
+        let steps = format!(
+            "  - {{ id: ask, kind: approval, prompt: \"Go on?\", approvers: [{{ role: owners }}], timeout_ms: 50, \
+             on_timeout: {on_timeout}, on_approve: {{ next: last }} }}\n  - {{ id: last, kind: branch, branches: [{{ when: \"true\", next: $end }}] }}\n"
+        );
+        project.folder.write("asks.md", workflow("asks", &steps));
+        let done = project.skein("run asks.md --format json");
+        let result: Value =
+            serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{}{}", done.out, done.err));
+        let records = project
+            .audit(&format!("--run {}", result["run_id"].as_str().unwrap_or_else(|| panic!("{result:#}"))));
+        assert_eq!(actions(&records), told, "{on_timeout}: {records:#?}");
+        assert!(records.iter().all(|one| one["actor"] == json!({"id": "system:timeout", "role": "system"})));
+    }
 }

@@ -49,7 +49,10 @@ impl Reader {
         let mut shell = Command::new("sh");
         let program = Path::new(env!("CARGO_BIN_EXE_skein")).parent().expect("it is in a folder");
         let path = std::env::var("PATH").unwrap_or_default();
-        shell.args(["-c", &typed]).current_dir(&self.folder).env("PATH", format!("{}:{path}", program.display()));
+        shell
+            .args(["-c", &typed])
+            .current_dir(&self.folder)
+            .env("PATH", format!("{}:{path}", program.display()));
         shell.env_remove("SKEIN_STATE").env_remove("NO_COLOR").envs(&self.environment);
         let done = run(&mut shell);
         assert_eq!(done.code, 0, "`{line}`: {}{}", done.out, done.err);
@@ -63,7 +66,9 @@ impl Reader {
 fn lasting(text: &str) -> String {
     let words = |line: &str| {
         let word = |word: &str| match word {
-            word if word.len() == 20 && word.ends_with('Z') && word.contains("T") => "2026-11-16T08:00:00Z".to_owned(),
+            word if word.len() == 20 && word.ends_with('Z') && word.contains("T") => {
+                "2026-11-16T08:00:00Z".to_owned()
+            }
             word => hidden(word),
         };
         line.split(' ').map(word).collect::<Vec<_>>().join(" ")

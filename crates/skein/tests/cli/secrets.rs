@@ -26,7 +26,10 @@ fn project(script: &str, described: &str) -> Project {
     fs::set_permissions(project.path(".drivers/bank/bank.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     project.folder.write("token.txt", format!("{VALUE}\n"));
     project.folder.write("skein.toml", TOML);
-    project.folder.write("SECRETS.md", format!("---\nname: Ours\nsecrets:\n  - {{ slug: bank-token{described} }}\n---\n"));
+    project.folder.write(
+        "SECRETS.md",
+        format!("---\nname: Ours\nsecrets:\n  - {{ slug: bank-token{described} }}\n---\n"),
+    );
     for id in ["pay", "look"] {
         let step = format!("  - {{ id: one, kind: tool, tool: {id} }}\n");
         project.folder.write(&format!("{id}.md"), workflow(id, &step));
@@ -34,7 +37,8 @@ fn project(script: &str, described: &str) -> Project {
     project
 }
 
-const TOML: &str = "[roles]\nbookkeeping = [\"nobody-here\"]\n[secrets]\nBANK_TOKEN = { file = \"token.txt\" }\n";
+const TOML: &str =
+    "[roles]\nbookkeeping = [\"nobody-here\"]\n[secrets]\nBANK_TOKEN = { file = \"token.txt\" }\n";
 
 fn records(project: &Project, action: &str) -> Vec<Value> {
     project.json(&format!("audit --action {action}"), 0)["records"].as_array().unwrap().clone()
@@ -48,7 +52,7 @@ j='p@ss/w\"rd+\u00e9-1234567'
 for form in "$BANK_TOKEN" "$b" "$u" "$j"; do
   echo "here it is: $form" >&2
 done
-printf '{"ok": false, "error": {"code": "bank.told", "message": "%s and %s and %s"}}\n' "$b" "$u" "$(printf %s "$BANK_TOKEN" | sed 's/"/\\"/')" > told.json
+printf '{"ok": false, "error": {"code": "bank.told", "message": "%s and %s and %s", "retryable": true}}\n' "$b" "$u" "$(printf %s "$BANK_TOKEN" | sed 's/"/\\"/')" > told.json
 [ -e again ] || { touch again; cat told.json; exit 1; }
 printf '{"token": "%s", "more": ["%s", {"x": "%s"}]}\n' "$(printf %s "$BANK_TOKEN" | sed 's/"/\\"/')" "$b" "$u""#;
 
@@ -66,7 +70,8 @@ fn everything(folder: &Path, found: &mut Vec<(String, Vec<u8>)>) {
 #[test]
 fn a_secret_of_a_tool_is_in_nothing_that_is_written() {
     let project = project(TELLS, "");
-    let step = "  - { id: one, kind: tool, tool: pay, retry: { max_attempts: 2, backoff: fixed, initial_ms: 1 } }\n";
+    let step =
+        "  - { id: one, kind: tool, tool: pay, retry: { max_attempts: 2, backoff: fixed, initial_ms: 1 } }\n";
     project.folder.write("pay.md", workflow("pay", step));
     let shown = project.skein("run pay.md --record tape");
     assert_eq!(shown.code, 0, "{}{}", shown.out, shown.err);
@@ -90,10 +95,18 @@ fn a_secret_of_a_tool_is_in_nothing_that_is_written() {
     }
     everything(&project.path(".skein"), &mut sinks);
     everything(&project.path("tape"), &mut sinks);
-    let wrapped = String::from_utf8(sinks.iter().find(|(name, _)| name.starts_with("logs")).unwrap().1.clone()).unwrap();
+    let wrapped =
+        String::from_utf8(sinks.iter().find(|(name, _)| name.starts_with("logs")).unwrap().1.clone())
+            .unwrap();
     assert!(wrapped.matches("here it is: ***").count() >= 4, "it was told, and taken out: {wrapped}");
     let encoded = "cEBzcy93InJkK8OpLTEyMzQ1Njc=";
-    let forms = [VALUE, encoded, "p%40ss%2Fw%22rd%2B%C3%A9-1234567", "p@ss/w\\\"rd+é-1234567", "p@ss/w\\\"rd+\\u00e9-1234567"];
+    let forms = [
+        VALUE,
+        encoded,
+        "p%40ss%2Fw%22rd%2B%C3%A9-1234567",
+        "p@ss/w\\\"rd+é-1234567",
+        "p@ss/w\\\"rd+\\u00e9-1234567",
+    ];
     for (name, bytes) in &sinks {
         for form in forms {
             let found = bytes.windows(form.len()).any(|window| window == form.as_bytes());
@@ -119,7 +132,8 @@ fn a_secret_is_for_the_tools_and_workflows_that_its_file_names() {
     let own = "  - { id: one, kind: tool, tool: look, metadata: { skein: { secrets: [BANK_TOKEN] } } }\n";
     project.folder.write("own.md", workflow("own", own));
     assert!(project.ends("validate own.md", 3).contains("SK0606"));
-    let allowed = "---\nname: Ours\nsecrets:\n  - { slug: bank-token, access: { reveal: [{ workflow: own }] } }\n---\n";
+    let allowed =
+        "---\nname: Ours\nsecrets:\n  - { slug: bank-token, access: { reveal: [{ workflow: own }] } }\n---\n";
     project.folder.write("SECRETS.md", allowed);
     assert_eq!(project.json("run own.md", 0)["status"], "succeeded");
     assert_eq!(records(&project, "secret.reveal").last().unwrap()["input"]["granted_by"], "workflow:own");
@@ -128,7 +142,8 @@ fn a_secret_is_for_the_tools_and_workflows_that_its_file_names() {
 /// Only the run knows who begins it.
 #[test]
 fn a_secret_is_for_the_people_and_roles_that_its_file_names() {
-    let project = project("echo '{}'", ", access: { reveal: [{ role: bookkeeping }, { userId: nobody-here }] }");
+    let project =
+        project("echo '{}'", ", access: { reveal: [{ role: bookkeeping }, { userId: nobody-here }] }");
     assert!(project.ends("validate pay.md", 0).contains("valid"));
     let told = project.ends("run pay.md", 5);
     let why = "SECRETS.md lets role:bookkeeping, user:nobody-here have it";
@@ -149,10 +164,19 @@ fn a_secret_is_for_the_people_and_roles_that_its_file_names() {
 fn what_cannot_be_handed_out_or_told_is_refused() {
     let project = project("echo '{}'", ", exposures: [egress-substitute]");
     let told = project.ends("run pay.md", 5);
-    assert!(told.contains("only handed out by `egress-substitute`, which this version does not do"), "{told}");
-    project.folder.write("SECRETS.md", "---\nname: Ours\nsecrets:\n  - { slug: bank-token, value: hunter2-hunter2 }\n---\n");
+    assert!(
+        told.contains("only handed out by `egress-substitute`, which this version does not do"),
+        "{told}"
+    );
+    project.folder.write(
+        "SECRETS.md",
+        "---\nname: Ours\nsecrets:\n  - { slug: bank-token, value: hunter2-hunter2 }\n---\n",
+    );
     let told = project.ends("run pay.md", 5);
-    assert!(told.contains("it cannot be told who may have it: SECRETS.md:4: a secret has no `value`"), "{told}");
+    assert!(
+        told.contains("it cannot be told who may have it: SECRETS.md:4: a secret has no `value`"),
+        "{told}"
+    );
     let wrong = project.ends("validate SECRETS.md", 3);
     assert!(wrong.contains("its value is never in a file that describes it"), "{wrong}");
     project.folder.write("SECRETS.md", "---\nname: Ours\nsecrets:\n  - { slug: other-one }\n---\n");
@@ -192,7 +216,8 @@ fn a_secret_can_be_a_file_which_is_gone_afterwards() {
     assert!(!Path::new(&second).exists());
     let mut left = Vec::new();
     everything(&project.path(".skein"), &mut left);
-    let holds = |(_, bytes): &&(String, Vec<u8>)| bytes.windows(VALUE.len()).any(|window| window == VALUE.as_bytes());
+    let holds =
+        |(_, bytes): &&(String, Vec<u8>)| bytes.windows(VALUE.len()).any(|window| window == VALUE.as_bytes());
     assert_eq!(left.iter().find(holds).map(|(name, _)| name), None);
 }
 
@@ -201,6 +226,9 @@ fn secrets_are_in_the_catalog() {
     let project = project("echo '{}'", ", description: Lets its holder pay.");
     let all = project.json("catalog secret", 0);
     let text = all.to_string();
-    assert!(text.contains("BANK_TOKEN") && text.contains("Lets its holder pay.") && text.contains("SECRETS.md"), "{all:#}");
+    assert!(
+        text.contains("BANK_TOKEN") && text.contains("Lets its holder pay.") && text.contains("SECRETS.md"),
+        "{all:#}"
+    );
     assert_eq!(text.matches("\"BANK_TOKEN\"").count(), 1, "{all:#}");
 }

@@ -9,11 +9,7 @@ use crate::store::{Noted, StoreError, sqlite::write::int};
 const PAGE_RECORDS: usize = 256;
 const PAGE_BYTES: usize = 1024 * 1024;
 
-pub fn audit(
-    readers: &Readers,
-    from: u64,
-    each: &mut dyn FnMut(Noted) -> bool,
-) -> Result<(), StoreError> {
+pub fn audit(readers: &Readers, from: u64, each: &mut dyn FnMut(Noted) -> bool) -> Result<(), StoreError> {
     let mut next = from;
     // A number that SQLite cannot have has nothing after it.
     while i64::try_from(next).is_ok() {
@@ -33,9 +29,8 @@ pub fn audit(
 
 fn page(db: &Connection, from: u64) -> rusqlite::Result<Vec<Noted>> {
     // Whatever someone put there is read as bytes, so that it can be told what is wrong with it.
-    let mut statement = db.prepare_cached(
-        "SELECT seq, CAST(line AS BLOB) FROM audit WHERE seq >= ?1 ORDER BY seq",
-    )?;
+    let mut statement =
+        db.prepare_cached("SELECT seq, CAST(line AS BLOB) FROM audit WHERE seq >= ?1 ORDER BY seq")?;
     let mut rows = statement.query(params![int(from)])?;
     let (mut page, mut bytes) = (Vec::new(), 0);
     while page.len() < PAGE_RECORDS
