@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use skein_core::expr::Span;
 use skein_dialects::{Code, Diagnostic, Label, Sort, Source, action, driver, routine, secrets, tool};
 
-use crate::{catalog::Entry, project::OnDisk};
+use crate::{catalog::Entry, config, project::OnDisk};
 
 /// The files that have rules of their own, by their names.
 const FILES: [(&str, Sort); 5] = [
@@ -36,6 +36,8 @@ pub fn wrong(project: &OnDisk, sort: Sort, source: Arc<Source>) -> Vec<Diagnosti
 /// What is wrong with something of the catalog.
 pub fn check(project: &OnDisk, entry: &Entry) -> Vec<Diagnostic> {
     match project.source(&entry.path) {
+        // What `skein.toml` has is checked with it.
+        Ok(_) if entry.path.ends_with(config::NAME) => Vec::new(),
         Ok(source) => wrong(project, entry.sort, source),
         Err(error) => vec![*error],
     }
@@ -43,6 +45,15 @@ pub fn check(project: &OnDisk, entry: &Entry) -> Vec<Diagnostic> {
 
 /// What is wrong with everything of a sort.
 pub fn problems(project: &OnDisk, sort: Sort) -> Vec<Diagnostic> {
+    // One file describes many of them, and one that is wrong none.
+    if sort == Sort::Secret {
+        let files = project.secret_files().into_iter().map(|path| project.source(&path));
+        let wrong = |source: Result<Arc<Source>, Box<Diagnostic>>| match source {
+            Ok(source) => wrong(project, sort, source),
+            Err(error) => vec![*error],
+        };
+        return files.flat_map(wrong).collect();
+    }
     let shelf = project.shelf(sort);
     let mut all: Vec<Diagnostic> = shelf.entries().iter().flat_map(|entry| check(project, entry)).collect();
     all.extend(twins(project, sort));

@@ -42,6 +42,7 @@ use std::{
     fmt, io,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread::JoinHandle,
     time::Duration,
 };
 
@@ -101,6 +102,8 @@ pub enum CrewError {
 pub struct Crew {
     shared: Arc<Shared>,
     telemetry: Telemetry,
+    /// Who takes away the files of runs that are over.
+    removing: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -161,7 +164,7 @@ impl Crew {
             taping: Mutex::default(),
             left: Condvar::new(),
         };
-        Ok(Crew { shared: Arc::new(shared), telemetry: Telemetry::default() })
+        Ok(Crew { shared: Arc::new(shared), telemetry: Telemetry::default(), removing: Vec::new() })
     }
 
     /// Workers are started behind walls, which this program builds: one that begins with [`crate::wall::enter`].
@@ -395,7 +398,8 @@ impl Hands for Crew {
         self.telemetry.hear(&self.shared, running, batch);
         let closed = || batch.records.iter().any(|record| record.event == Event::Closed);
         if has_files(&running.plan.definition.root().workflow) && closed() {
-            publish::close(&self.shared, running.run);
+            self.removing.retain(|thread| !thread.is_finished());
+            self.removing.extend(publish::close(&self.shared, running.run));
         }
     }
 
@@ -426,6 +430,9 @@ impl Drop for Crew {
     /// Nothing outlives the host that it could still end.
     fn drop(&mut self) {
         self.telemetry.finish();
+        for thread in self.removing.drain(..) {
+            let _ = thread.join();
+        }
         let mut live = self.shared.live();
         live.values_mut().for_each(Live::kill);
         self.shared.left.notify_all();

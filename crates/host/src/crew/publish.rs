@@ -1,6 +1,6 @@
 //! Publishing: what is made known outside a run, beside its steps.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread::JoinHandle};
 
 use serde_json::Value;
 use skein_core::{engine::Publication, ids::RunId, plan::Plan};
@@ -58,11 +58,13 @@ pub(super) fn renew(shared: &Shared, run: &RunId, plan: &Plan, about: &Value) ->
 }
 
 /// A run that is over needs its files no more.
-pub(super) fn close(shared: &Arc<Shared>, run: &RunId) {
+pub(super) fn close(shared: &Arc<Shared>, run: &RunId) -> Option<JoinHandle<()>> {
     let (shared, run) = (Arc::clone(shared), run.clone());
-    let body = move || RunDir::open(&shared.state, &run).and_then(|folder| folder.remove_files());
-    // What stays goes with the run.
-    let _ = std::thread::Builder::new().name("files".into()).spawn(body);
+    let body = move || {
+        // What stays goes with the run.
+        let _ = RunDir::open(&shared.state, &run).and_then(|folder| folder.remove_files());
+    };
+    std::thread::Builder::new().name("files".into()).spawn(body).ok()
 }
 
 fn write(

@@ -73,7 +73,7 @@ fn begin(arguments: &Arguments, state: Option<&Path>, output: Output) -> Result<
     let mut opened = None;
     let files = |project: &OnDisk| {
         let state = opened.insert(State::open(state, &project.root, output)?);
-        Ok(scratch::root(state, &run))
+        Ok(Some(scratch::root(state, &run)))
     };
     let (loaded, plan) = plan::bound(&arguments.what, files, output)?;
     let state = opened.map_or_else(|| State::open(state, &loaded.project.root, output), Ok)?;

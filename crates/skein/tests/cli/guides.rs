@@ -117,6 +117,11 @@ fn the_page_of_the_audit_shows_what_is_printed() {
 }
 
 #[test]
+fn the_page_of_files_shows_what_is_printed() {
+    follow("docs/files.md");
+}
+
+#[test]
 fn the_page_of_secrets_shows_what_is_printed() {
     follow("docs/secrets.md");
 }

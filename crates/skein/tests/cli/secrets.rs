@@ -129,7 +129,7 @@ fn a_secret_is_for_the_tools_and_workflows_that_its_file_names() {
     project.ends("run look.md", 3);
     assert_eq!(records(&project, "secret.refuse"), [] as [Value; 0], "a source that is wrong is not run");
     // A step that asks by itself is no other.
-    let own = "  - { id: one, kind: tool, tool: look, metadata: { skein: { secrets: [BANK_TOKEN] } } }\n";
+    let own = "  - { id: one, kind: tool, tool: look, metadata: { skein: { secrets: [bank-token] } } }\n";
     project.folder.write("own.md", workflow("own", own));
     assert!(project.ends("validate own.md", 3).contains("SK0606"));
     let allowed =
