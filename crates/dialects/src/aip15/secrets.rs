@@ -185,11 +185,14 @@ fn access(given: Given<'_>, sink: &mut Sink) -> Option<Vec<Principal>> {
     reveal.map(|given| principals(given, sink))
 }
 
+/// How a name becomes someone.
+type Make = fn(String) -> Principal;
+
 fn principals(given: Given<'_>, sink: &mut Sink) -> Vec<Principal> {
     let mut found = Vec::new();
     for item in given.list(sink).unwrap_or_default() {
         let Some(mut fields) = Fields::of(item.node, "who may", sink) else { continue };
-        let makes: [(&'static str, fn(String) -> Principal); 5] = [
+        let makes: [(&'static str, Make); 5] = [
             ("role", Principal::Role),
             ("userId", Principal::User),
             ("tool", Principal::Tool),
