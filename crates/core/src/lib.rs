@@ -14,5 +14,6 @@ pub mod ids;
 pub mod ir;
 pub mod limits;
 pub mod plan;
+pub mod secret_name;
 pub mod time;
 pub mod view;

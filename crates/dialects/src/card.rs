@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use skein_core::secret_name::variable;
+
 use crate::{
     detect::front,
     diagnostic::Sink,
@@ -60,7 +62,7 @@ fn text(node: Node<'_>) -> Option<String> {
     (!raw.is_empty()).then(|| raw.to_owned())
 }
 
-/// The action of a tool, the tools of a driver, what a routine starts, the domain of an agent.
+/// The action of a tool, the tools of a driver, the secrets of both, what a routine starts, the domain of an agent.
 fn named(root: Node<'_>) -> Vec<(Sort, String)> {
     let mut names = Vec::new();
     if let Some(implements) = root.get("implements") {
@@ -71,6 +73,11 @@ fn named(root: Node<'_>) -> Vec<(Sort, String)> {
             }
             None => names.extend(reference(implements).map(|action| (Sort::Action, action))),
         }
+    }
+    for path in [["requires", "secrets"].as_slice(), &["auth", "state", "env"]] {
+        let list = path.iter().try_fold(root, |node, key| node.get(key)).and_then(Node::items);
+        let secrets = list.into_iter().flatten().filter_map(text);
+        names.extend(secrets.map(|name| (Sort::Secret, variable(&name))));
     }
     for (key, sort) in [("action", Sort::Action), ("workflow", Sort::Workflow), ("tool", Sort::Tool)] {
         let target = root.get("target").and_then(|target| target.get(key));
@@ -96,11 +103,14 @@ mod tests {
 
     #[test]
     fn a_card_is_read_from_front_matter_and_from_resources() {
-        let tool =
-            of("TOOL.md", "---\nname: Weigh\nid: weigh\nversion: 2.1.0\nimplements: scale:weigh\n---\n");
+        let tool = of(
+            "TOOL.md",
+            "---\nname: Weigh\nid: weigh\nversion: 2.1.0\nimplements: scale:weigh\nrequires: {secrets: [a-key]}\n---\n",
+        );
         assert_eq!(tool.id.as_deref(), Some("weigh"));
         assert_eq!(tool.at, Position { line: 3, column: 5 });
-        assert_eq!(tool.names, [(Sort::Action, "scale:weigh".to_owned())]);
+        let secret = (Sort::Secret, "A_KEY".to_owned());
+        assert_eq!(tool.names, [(Sort::Action, "scale:weigh".to_owned()), secret]);
         let driver =
             of("DRIVER.md", "---\nid: desk\nkind: cli\nimplements: [{tool: weigh}, {tool: b}]\n---\n");
         assert_eq!(driver.names, [(Sort::Tool, "weigh".to_owned()), (Sort::Tool, "b".to_owned())]);

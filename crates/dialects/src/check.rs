@@ -21,6 +21,7 @@ use crate::{
     places::Places,
     problem::Voice,
     project::Project,
+    reveal,
     source::{Position, Source},
     swdl,
 };
@@ -110,6 +111,7 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     };
     if let Some(lowered) = &lowered {
         extension::check(dialect, lowered, sink);
+        reveal::check(lowered, project, sink);
     }
     (Some(dialect), lowered)
 }

@@ -27,6 +27,7 @@ mod problem;
 mod project;
 mod read;
 pub mod render;
+mod reveal;
 mod schedule;
 mod schema;
 mod source;
@@ -35,14 +36,15 @@ mod xskein;
 pub mod yaml;
 
 pub use aip15::{
-    Action, Asks, Auth, Driver, DriverKind, Expired, Health, HttpCall, HttpServer, Implements, McpCall,
-    McpServer, Range, Texts, Tool, VersionCheck, action, driver, routine, tool,
+    Action, Asks, Auth, Driver, DriverKind, Expired, Exposure, Health, HttpCall, HttpServer, Implements, McpCall,
+    McpServer, Principal, Range, Secret, Texts, Tool, VersionCheck, action, driver, routine, secrets, tool,
 };
 pub use card::{Card, card};
 pub use check::{Report, check};
 pub use code::Code;
 pub use detect::{Detected, Dialect, body, data, detect, has_front_matter};
 pub use diagnostic::{Diagnostic, Fix, Label, Sink};
+pub use duration::Units;
 pub use load::load;
 pub use lowering::Overridden;
 pub use places::Places;

@@ -107,6 +107,11 @@ pub trait Project {
         Vec::new()
     }
 
+    /// The files that describe secrets.
+    fn secrets(&self) -> Vec<Arc<Source>> {
+        Vec::new()
+    }
+
     /// Overrides for a workflow of this id, where the project has any.
     fn overrides(&self) -> Option<Arc<Source>> {
         None

@@ -9,6 +9,7 @@ use serde_json::Value;
 use skein_core::{
     ir::{Budget, BudgetMode, EachErrors, ErrorClass, Evidence, HoldReason, Kind, OnInterrupted, Step},
     limits,
+    secret_name::variable,
     time::Millis,
 };
 
@@ -143,7 +144,10 @@ impl XSkein {
     }
 
     fn read_step(&mut self, fields: &mut Fields<'_>, sink: &mut Sink) {
-        self.secrets = fields.optional("secrets").map(|given| texts(given, sink)).unwrap_or_default();
+        let secrets = fields.optional("secrets").map(|given| texts(given, sink)).unwrap_or_default();
+        // Variables have no dashes, so this is how it is called where it is described.
+        let named = |name: String| if name.contains('-') { variable(&name) } else { name };
+        self.secrets = secrets.into_iter().map(named).collect();
         if let Some(given) = fields.optional("evidence") {
             self.evidence = read_evidence(given, sink);
         }

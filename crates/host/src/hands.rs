@@ -37,6 +37,11 @@ pub trait Hands: Send + fmt::Debug {
     /// Ends an attempt early. Its end is still told.
     fn stop(&mut self, run: &RunId, attempt: AttemptId);
 
+    /// Makes ready what a run needs that is the same as another but for its name. The plan that it has then; why not.
+    fn renew(&mut self, _: &RunId, plan: &Plan, _about: &serde_json::Value) -> Result<Plan, String> {
+        Ok(plan.clone())
+    }
+
     /// Makes something known outside. May be asked again after a crash.
     fn publish(&mut self, running: Running<'_>, item: Publication, published: Published);
 

@@ -5,6 +5,7 @@
 //! [`hands`].
 
 pub mod agent;
+pub mod audit;
 pub mod bench;
 mod chance;
 pub mod clock;

@@ -76,7 +76,7 @@ fn whole(
         Channel::Desktop | Channel::Command(_) | Channel::File(_) => Vec::new(),
     };
     for secret in secrets.into_iter().flatten() {
-        let from = config.secrets.get(&secret).ok_or_else(|| {
+        let from = config.secret(&secret).ok_or_else(|| {
             format!("`[channels.{own}]`: there is no secret `{secret}`; add it to `[secrets]` in skein.toml")
         })?;
         let from: secret::From = settle::secret_from(from, &about.project);

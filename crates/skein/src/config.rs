@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Deserializer, de::Error};
-use skein_core::{agents, closest::did_you_mean, expr::Span, ir::Capability};
+use skein_core::{agents, closest::did_you_mean, expr::Span, ir::Capability, secret_name::slug};
 use skein_dialects::{Code, Diagnostic, Source};
 use skein_host::agent::Price;
 
@@ -194,6 +194,13 @@ fn capabilities<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Capability>, D
 }
 
 impl Config {
+    /// Where a secret is, by either of its names.
+    pub fn secret(&self, name: &str) -> Option<&Secret> {
+        let of_slug =
+            || self.secrets.iter().find(|(known, _)| slug(known) == slug(name)).map(|(_, from)| from);
+        self.secrets.get(name).or_else(of_slug)
+    }
+
     /// The channel that a hook names: by all of its name, or by what stands before the colon.
     pub fn channel(&self, name: &str) -> Option<(&String, &Channel)> {
         let short = name.split(':').next().unwrap_or_default();

@@ -3,16 +3,17 @@
 use std::{path::Path, sync::Arc};
 
 use skein_core::expr::Span;
-use skein_dialects::{Code, Diagnostic, Label, Sort, Source, action, driver, routine, tool};
+use skein_dialects::{Code, Diagnostic, Label, Sort, Source, action, driver, routine, secrets, tool};
 
-use crate::{catalog::Entry, project::OnDisk};
+use crate::{catalog::Entry, config, project::OnDisk};
 
 /// The files that have rules of their own, by their names.
-const FILES: [(&str, Sort); 4] = [
+const FILES: [(&str, Sort); 5] = [
     ("TOOL.md", Sort::Tool),
     ("DRIVER.md", Sort::Driver),
     ("ACTION.md", Sort::Action),
     ("ROUTINE.md", Sort::Routine),
+    ("SECRETS.md", Sort::Secret),
 ];
 
 /// The sort of thing that a file describes by its name; none for most.
@@ -27,6 +28,7 @@ pub fn wrong(project: &OnDisk, sort: Sort, source: Arc<Source>) -> Vec<Diagnosti
         Sort::Driver => driver(source).err().unwrap_or_default(),
         Sort::Action => action(source).err().unwrap_or_default(),
         Sort::Routine => routine(source),
+        Sort::Secret => secrets(source).err().unwrap_or_default(),
         _ => Vec::new(),
     }
 }
@@ -34,6 +36,8 @@ pub fn wrong(project: &OnDisk, sort: Sort, source: Arc<Source>) -> Vec<Diagnosti
 /// What is wrong with something of the catalog.
 pub fn check(project: &OnDisk, entry: &Entry) -> Vec<Diagnostic> {
     match project.source(&entry.path) {
+        // What `skein.toml` has is checked with it.
+        Ok(_) if entry.path.ends_with(config::NAME) => Vec::new(),
         Ok(source) => wrong(project, entry.sort, source),
         Err(error) => vec![*error],
     }
@@ -41,6 +45,15 @@ pub fn check(project: &OnDisk, entry: &Entry) -> Vec<Diagnostic> {
 
 /// What is wrong with everything of a sort.
 pub fn problems(project: &OnDisk, sort: Sort) -> Vec<Diagnostic> {
+    // One file describes many of them, and one that is wrong none.
+    if sort == Sort::Secret {
+        let files = project.secret_files().into_iter().map(|path| project.source(&path));
+        let wrong = |source: Result<Arc<Source>, Box<Diagnostic>>| match source {
+            Ok(source) => wrong(project, sort, source),
+            Err(error) => vec![*error],
+        };
+        return files.flat_map(wrong).collect();
+    }
     let shelf = project.shelf(sort);
     let mut all: Vec<Diagnostic> = shelf.entries().iter().flat_map(|entry| check(project, entry)).collect();
     all.extend(twins(project, sort));

@@ -2,6 +2,7 @@
 //!
 //! Owns the terminal, the files and the exit status. What anything means is said by the libraries below it.
 
+mod access;
 mod around;
 mod ask;
 mod bench;
@@ -34,6 +35,7 @@ mod read;
 mod resolve;
 mod result;
 mod say;
+mod scratch;
 mod servers;
 mod settle;
 mod state;

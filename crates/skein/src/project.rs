@@ -125,6 +125,14 @@ impl OnDisk {
         found.ok_or_else(|| missing(why, known()))
     }
 
+    /// The files that describe secrets. One that leads out of the project is none of it.
+    pub fn secret_files(&self) -> Vec<PathBuf> {
+        let mut folders = entries(&self.root.join(".secrets"));
+        folders.sort();
+        let all = [self.root.clone()].into_iter().chain(folders).map(|folder| folder.join("SECRETS.md"));
+        all.filter(|path| path.is_file() && self.within(path).is_ok()).collect()
+    }
+
     /// Everything of a sort that can be named here.
     pub fn shelf(&self, sort: Sort) -> &Shelf {
         self.catalog.shelf(self, sort)
@@ -244,6 +252,10 @@ impl Project for OnDisk {
 
     fn tools_for(&self, action: &str) -> Vec<Arc<Source>> {
         self.shelf(Sort::Tool).naming(Sort::Action, action).filter_map(|entry| self.file(entry)).collect()
+    }
+
+    fn secrets(&self) -> Vec<Arc<Source>> {
+        self.secret_files().iter().filter_map(|path| self.source(path).ok()).collect()
     }
 
     fn overrides(&self) -> Option<Arc<Source>> {

@@ -27,6 +27,7 @@ use skein_host::{
 };
 
 use crate::{
+    access,
     config::{self, Config},
     exit::Exit,
     output::Output,
@@ -103,9 +104,7 @@ pub fn actor_of(project: &Path) -> Result<Actor, Box<Diagnostic>> {
     let path = project.join(config::NAME);
     let config = Config::load(&path, &path.display().to_string())?;
     let name = person::name();
-    let is = |who: &String| *who == name || who == "*";
-    let roles = config.roles.into_iter().filter(|(_, people)| people.iter().any(is));
-    let roles = roles.map(|(role, _)| role).collect();
+    let roles = access::roles(&config, &name);
     Ok(Actor { name, roles })
 }
 

@@ -8,17 +8,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde_json::{Value, json};
 use skein_core::{
     closest::did_you_mean,
-    ir::{GateTimeout, HookAction, Kind, Step, Work, Worker},
+    ir::{GateTimeout, HookAction, Kind, Step, Work, Worker, Workflow},
     limits,
     plan::{Plan, ScopeIx},
+    secret_name::variable,
 };
-use skein_dialects::{Dialect, Project, Sort};
+use skein_dialects::{Dialect, Overridden, Project, Sort};
 use skein_host::{
     agent::{self, Server},
     crew::{
-        About, Agent, Function, Keeping, Program, Tool, is_repository,
+        About, Agent, Function, Keeping, Override, Program, Tool, is_repository,
         relay::{self, Named},
     },
     secret, worker,
@@ -26,6 +28,7 @@ use skein_host::{
 };
 
 use crate::{
+    access::{Access, Asking, Refused},
     around, channels,
     config::{self, CUSTOM, Config},
     persona,
@@ -41,18 +44,30 @@ pub struct Wishes<'a> {
     pub workspace: Option<&'a Path>,
     pub allowed: &'a [PathBuf],
     pub state: &'a Path,
+    /// What the project put in place of what the workflow says.
+    pub overridden: &'a [Overridden],
     pub user: String,
     /// What it is replayed from. What is only needed to start programs is not needed then.
     pub replay: Option<PathBuf>,
 }
 
+/// Why a run does not begin.
+#[derive(Debug)]
+pub struct Unsettled {
+    pub problems: Vec<String>,
+    /// The secrets among them that were asked for by who may not have them.
+    pub refused: Vec<Refused>,
+}
+
 /// Everything about a run, or all that stands in its way.
-pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About, Vec<String>> {
+pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About, Unsettled> {
     let config = &project.config;
     let workspace = wishes.workspace.map_or_else(|| project.root.clone(), Path::to_owned);
     let roots = roots(project, config, wishes.allowed);
     let grants = Grants::new(&project.root, &workspace, &roots, Some(wishes.state));
-    let grants = grants.map_err(|error| vec![error.to_string()])?;
+    let grants =
+        grants.map_err(|error| Unsettled { problems: vec![error.to_string()], refused: Vec::new() })?;
+    let access = Access::of(project, &wishes.user);
     let mut about = About {
         source: wishes.source.to_owned(),
         project: project.root.clone(),
@@ -66,9 +81,11 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         tools: Default::default(),
         surroundings: Default::default(),
         secrets: Default::default(),
+        handing: Default::default(),
         pass_env: config.pass_env.clone(),
         writes: writes(project, config),
         allow_unenforced: config.allow_unenforced,
+        overrides: overrides(plan, config, wishes.allowed, wishes.overridden),
         record: None,
         replay: wishes.replay,
     };
@@ -82,16 +99,24 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
             }
         }
     }
-    for step in plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps) {
-        let own = Settle {
-            project,
-            config,
-            found: &found,
-            grants: &grants,
-            about: &mut about,
-            problems: &mut problems,
-        };
-        own.step(step);
+    let mut refused = Vec::new();
+    for (scope, entry) in (0..).map(ScopeIx).zip(&plan.definition.scopes) {
+        let workflow = &plan.definition.workflow_of(scope).workflow;
+        problems.extend(required(workflow, config));
+        for step in &entry.scope.steps {
+            let own = Settle {
+                project,
+                config,
+                found: &found,
+                grants: &grants,
+                access: &access,
+                workflow: workflow.id.as_str(),
+                about: &mut about,
+                problems: &mut problems,
+                refused: &mut refused,
+            };
+            own.step(step);
+        }
     }
     for hook in &plan.definition.root().workflow.hooks {
         if let HookAction::Notify { channel, .. } = &hook.action {
@@ -103,7 +128,39 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
     }
     problems.sort();
     problems.dedup();
-    if problems.is_empty() { Ok(about) } else { Err(problems) }
+    if problems.is_empty() { Ok(about) } else { Err(Unsettled { problems, refused }) }
+}
+
+/// What a workflow says that it needs and nobody has.
+fn required(workflow: &Workflow, config: &Config) -> Vec<String> {
+    let names = workflow.labels.get("requires").and_then(|requires| requires["secrets"].as_array());
+    let names = names.into_iter().flatten().filter_map(Value::as_str).map(variable);
+    let missing = names.filter(|name| config.secret(name).is_none());
+    missing
+        .map(|name| {
+            format!(
+                "the workflow `{}` requires the secret `{name}`; add it to `[secrets]` in skein.toml",
+                workflow.id
+            )
+        })
+        .collect()
+}
+
+/// What this run is allowed beyond the usual, and what was replaced in its workflow.
+fn overrides(plan: &Plan, config: &Config, allowed: &[PathBuf], overridden: &[Overridden]) -> Vec<Override> {
+    let steps = plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+    let opens = |kind: &Kind| matches!(kind, Kind::Gate(gate) if gate.on_timeout == GateTimeout::Approve);
+    let gates: Vec<&str> = steps.filter(|step| opens(&step.kind)).map(|step| step.id.as_str()).collect();
+    let fields: Vec<Value> =
+        overridden.iter().map(|one| json!({"field": one.field, "file": one.source.name})).collect();
+    let all = [
+        ("allow-root", whole(allowed).map(|root| json!(root)).collect()),
+        ("allow-unenforced", if config.allow_unenforced { json!([true]) } else { json!([]) }),
+        ("allow-auto-approve", json!(gates)),
+        ("workflow-overrides", json!(fields)),
+    ];
+    let used = all.into_iter().filter(|(_, used)| used.as_array().is_some_and(|used| !used.is_empty()));
+    used.map(|(name, used)| Override { name: name.to_owned(), used }).collect()
 }
 
 /// Real paths, because a link could lead elsewhere when it is used. `~` is the home of whoever begins the run.
@@ -116,11 +173,15 @@ fn writes(project: &OnDisk, config: &Config) -> Vec<PathBuf> {
     config.writes.iter().filter_map(|given| std::fs::canonicalize(whole(given)).ok()).collect()
 }
 
+/// Folders of the command line as they really are.
+fn whole(allowed: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
+    allowed.iter().map(|root| std::fs::canonicalize(root).unwrap_or_else(|_| root.clone()))
+}
+
 /// Folders of the configuration start in the project, those of the command line here.
 fn roots(project: &OnDisk, config: &Config, allowed: &[PathBuf]) -> Vec<PathBuf> {
     let configured = config.roots.iter().map(|root| project.root.join(root));
-    let given = allowed.iter().map(|root| std::fs::canonicalize(root).unwrap_or_else(|_| root.clone()));
-    configured.chain(given).collect()
+    configured.chain(whole(allowed)).collect()
 }
 
 fn has_git() -> bool {
@@ -140,8 +201,12 @@ struct Settle<'a> {
     found: &'a Resolutions,
     config: &'a Config,
     grants: &'a Grants,
+    access: &'a Access,
+    /// The workflow that its step is of.
+    workflow: &'a str,
     about: &'a mut About,
     problems: &'a mut Vec<String>,
+    refused: &'a mut Vec<Refused>,
 }
 
 impl Settle<'_> {
@@ -179,8 +244,10 @@ impl Settle<'_> {
             self.problems.push(format!("`{}`: {error}", step.id));
         }
         self.workspace(step, work);
+        let tool =
+            self.found.get(&work.worker).and_then(|found| found.bound.as_ref()).map(|tool| tool.id.clone());
         for name in &work.isolation.secrets {
-            self.secret(step, name);
+            self.secret(step, name, tool.as_deref());
         }
     }
 
@@ -303,7 +370,7 @@ impl Settle<'_> {
     fn tool(&mut self, step: &Step, worker: &Worker) {
         let (Some(found), Some(key)) = (self.found.get(worker), Tool::key(worker)) else { return };
         if let Some(tool) = &found.bound {
-            tool.secrets.iter().for_each(|name| self.secret(step, name));
+            tool.secrets.iter().for_each(|name| self.secret(step, name, Some(&tool.id)));
             if tool.function == Some(Function::Notify) {
                 // Which of them is told is a value.
                 for name in self.config.channels.keys() {
@@ -325,7 +392,7 @@ impl Settle<'_> {
         for name in tools.iter().filter_map(|tool| tool.strip_prefix(Server::SORT)) {
             match servers::find(name, self.project, self.about.replay.is_some()) {
                 Ok(server) => {
-                    server.needs().for_each(|secret| self.secret(step, secret));
+                    server.needs().for_each(|secret| self.secret(step, secret, None));
                     self.about.surroundings.servers.insert(name.to_owned(), server);
                 }
                 Err(why) => self.problems.push(format!("`{}`: {why}", step.id)),
@@ -333,11 +400,19 @@ impl Settle<'_> {
         }
     }
 
-    fn secret(&mut self, step: &Step, name: &str) {
+    fn secret(&mut self, step: &Step, name: &str, tool: Option<&str>) {
         if self.about.replay.is_some() {
             return;
         }
-        match self.config.secrets.get(name) {
+        let asking = Asking { secret: name, workflow: self.workflow, step: step.id.as_str(), tool };
+        match self.access.handing(asking) {
+            Ok(handing) => self.about.handing.extend(handing.map(|handing| (name.to_owned(), handing))),
+            Err(refused) => {
+                self.problems.push(refused.message());
+                return self.refused.push(refused);
+            }
+        }
+        match self.config.secret(name) {
             Some(from) => {
                 let from = secret_from(from, &self.about.project);
                 self.about.secrets.insert(name.to_owned(), from);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
 use skein_core::{
     closest::closest,
     expr::Span,
@@ -17,6 +18,19 @@ use crate::{
     read::{Fields, Given, Spanned},
     xskein::check_path,
 };
+
+/// The input by which a run is told where its files are.
+const ROOT: &str = "_workflowFsRoot";
+
+/// The host gives it before inputs are checked, so inputs that allow no others allow it.
+pub(super) fn declare_root(inputs: &mut Schema) {
+    let Some(mut document) = inputs.document().cloned() else { return };
+    if document.get("additionalProperties") != Some(&false.into()) || inputs.property(ROOT).is_some() {
+        return;
+    }
+    document["properties"][ROOT] = json!({"type": "string"});
+    *inputs = Schema::new(document);
+}
 
 /// One file of either sort.
 struct File<'a> {

@@ -13,7 +13,7 @@ use skein_core::{
     plan::ProblemCode,
 };
 
-use super::{step::Steps, tool::Tool, workflow::Source};
+use super::{files, step::Steps, tool::Tool, workflow::Source};
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
@@ -87,6 +87,9 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     workflow.budget.clone_from(&source.skein.budget);
     workflow.files_in = source.files_in;
     workflow.files_out = source.files_out;
+    if !workflow.files_in.is_empty() || !workflow.files_out.is_empty() {
+        files::declare_root(&mut workflow.inputs);
+    }
     workflow.labels.extend(source.labels);
     add_tools(&mut workflow, &approval, &tools);
     add_skein(&mut workflow, &source.skein, &skein);

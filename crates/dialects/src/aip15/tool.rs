@@ -15,6 +15,7 @@ use super::{
     defaults::{COSTS, DESCRIPTION_CHARS, DRIVER_KINDS, NAME_CHARS},
     driver::DriverKind,
     policy,
+    secrets::required,
 };
 use crate::{
     code::Code,
@@ -47,6 +48,8 @@ pub struct Tool {
     /// The action that it is one way to do.
     pub implements: Option<String>,
     pub risk_level: Option<RiskLevel>,
+    /// Secrets that whoever does it is given, by their variables.
+    pub secrets: Vec<String>,
 }
 
 /// Reads a TOOL.md. The project has the action that it implements.
@@ -87,7 +90,8 @@ impl Tool {
         fields.optional("cost_class").and_then(|given| given.one_of(COSTS, sink));
         let (forbid, require_kind) =
             fields.optional("driver_constraints").map(|given| constraints(given, sink)).unwrap_or_default();
-        fields.allow(&["requires", "tags", "examples", "metadata", "contextSchema"]);
+        let secrets = fields.optional("requires").map(|given| requires(given, sink)).unwrap_or_default();
+        fields.allow(&["tags", "examples", "metadata", "contextSchema"]);
         refuse_bodies(&mut fields, sink);
         let tool = Some(Tool {
             id: id.unwrap_or_default().to_owned(),
@@ -104,6 +108,7 @@ impl Tool {
             require_kind,
             implements: implements.map(|text| text.value.to_owned()),
             risk_level,
+            secrets,
         });
         // One that cannot be read is said by whoever names it.
         let named = tool.as_ref().and_then(|tool| tool.implements.as_deref());
@@ -123,6 +128,7 @@ impl Tool {
         for tool in all {
             whole.idempotent &= tool.idempotent;
             whole.mutates.extend(tool.mutates.iter().cloned());
+            whole.secrets.extend(tool.secrets.iter().cloned());
             if strictness(&tool.approval) > strictness(&whole.approval) {
                 whole.approval = tool.approval.clone();
             }
@@ -277,6 +283,15 @@ fn refuse_auto(fields: &Fields<'_>, approval: Option<Given<'_>>, sink: &mut Sink
         None => diagnostic,
     };
     sink.push(diagnostic.hint("write `approval: on-mutate` or `approval: always`"));
+}
+
+/// What it needs of its host. Of that, secrets are handed to it.
+fn requires(given: Given<'_>, sink: &mut Sink) -> Vec<String> {
+    let Some(mut fields) = Fields::of(given.node, "`requires`", sink) else { return Vec::new() };
+    let secrets = fields.optional("secrets").map(|given| required(given, sink)).unwrap_or_default();
+    fields.allow(&["network", "tools", "fs", "fs.read", "fs.write", "env"]);
+    fields.finish_open(sink);
+    secrets
 }
 
 fn constraints(given: Given<'_>, sink: &mut Sink) -> (Vec<String>, Vec<DriverKind>) {

@@ -163,6 +163,10 @@ impl Project for Around {
         tools.filter_map(|name| self.file(name)).filter(says).collect()
     }
 
+    fn secrets(&self) -> Vec<Arc<Source>> {
+        self.file("SECRETS.md").into_iter().collect()
+    }
+
     fn overrides(&self) -> Option<Arc<Source>> {
         self.file(OVERRIDES)
     }

@@ -105,6 +105,8 @@ pub fn start(number: usize, plan: &Plan, state: &Path) -> Begin {
         test_commands: Vec::new(),
         pass_env: Vec::new(),
         writes: Vec::new(),
+        overrides: Default::default(),
+        handing: Default::default(),
         allow_unenforced: false,
     };
     Begin::new(plan.clone(), Start::new(run), about.value())

@@ -52,6 +52,9 @@ pub struct About {
     pub surroundings: Surroundings,
     #[serde(default)]
     pub secrets: BTreeMap<String, secret::From>,
+    /// How those are handed out that the project describes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub handing: BTreeMap<String, Handing>,
     /// Variables of the host's environment that workers are given beyond the few they need.
     #[serde(default)]
     pub pass_env: Vec<String>,
@@ -61,12 +64,49 @@ pub struct About {
     /// Where the system cannot keep steps to what they may do, they are not kept to it.
     #[serde(default)]
     pub allow_unenforced: bool,
+    /// What was allowed beyond the usual when it was begun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Override>,
     /// Where what its workers do is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
     /// The recording from which it is done again. No program is started for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<PathBuf>,
+}
+
+/// How a secret that the project describes is handed out in a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Handing {
+    /// Why a step may have it, any one of these: a tool, a workflow, or what whoever began the run is. None: anyone may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub granted: Vec<Grant>,
+    /// As a variable of the environment.
+    pub env: bool,
+    /// As a file, whose path is in a variable with `_FILE` at its end.
+    pub file: bool,
+}
+
+/// A reason to have a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Grant {
+    Tool(String),
+    Workflow(String),
+    /// Of whoever began the run, who has it.
+    Role(String),
+    User(String),
+}
+
+/// Something that was allowed or replaced for a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Override {
+    /// What it is called where it is said, such as `allow-root`.
+    pub name: String,
+    /// What it was used for.
+    pub used: Value,
 }
 
 /// Who an agent is: a coding agent that is known, or a program of the project's own.
@@ -118,6 +158,14 @@ impl Agent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tool {
+    /// The tool itself: its id and its version.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// What it changes, as its file says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mutates: Vec<String>,
     /// The driver that was chosen.
     pub driver: String,
     /// A program and the arguments that are always the same.

@@ -151,7 +151,9 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     task.environment.extend(tree.earlier.is_some().then(|| ("SKEIN_CHANGES".into(), files.earlier().into())));
     let own = tree.behind(visit).map_err(never)?;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
-    let made = wall_in(shared, job, &places, &mut task).map_err(wrong)?;
+    let handed = environment::secret_files(job, &run, &shared.secrets).map_err(blocked)?;
+    let made = wall_in(shared, job, &places, !handed.is_empty(), &mut task).map_err(wrong)?;
+    task.environment.extend(handed);
     let ground = Ground::of(&task, job, &places, &own_files).map_err(wrong)?;
     task.preface = briefing.notes.iter().map(|note| shared.redactor.redact_str(note)).collect();
     let hired = hire::hire(shared, job, &run, plain, &mut task)?;
@@ -193,9 +195,13 @@ fn wall_in(
     shared: &Shared,
     job: &Job,
     places: &confine::Places<'_>,
+    has_secret_files: bool,
     task: &mut Task,
 ) -> Result<Vec<String>, PathError> {
-    let (behind, made) = confine::behind(shared, job, places)?;
+    let (mut behind, made) = confine::behind(shared, job, places)?;
+    if let Some(behind) = behind.as_mut().filter(|_| has_secret_files) {
+        behind.wall.shows.push(places.run.secrets(job.attempt)?.path().to_owned());
+    }
     if behind.is_some() {
         let scratch = places.files.scratch()?;
         task.environment.push(("TMPDIR".into(), scratch.path().into()));
@@ -280,7 +286,7 @@ impl Laid {
             None => end,
         };
         // What cannot be removed goes with the run.
-        let _ = self.files.remove_scratch();
+        let _ = (self.files.remove_scratch(), self.run.remove_secrets(self.job.attempt));
         let end = relay::end(&self.job, self.files.root(), &shared.redactor, &shared.state, end);
         let cost = self.hired.as_ref().map_or_else(Cost::default, Hired::cost);
         let report = Report { end, cost, proofs, by: self.job.relay.by() };

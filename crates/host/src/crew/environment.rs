@@ -3,6 +3,8 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fs::Permissions,
+    os::unix::fs::PermissionsExt,
     path::Path,
 };
 
@@ -12,7 +14,7 @@ use skein_core::engine::{Mode, Role};
 use super::{about::About, command::plain, job::Job};
 use crate::{
     secret::{SecretError, Secrets},
-    workspace::AttemptDir,
+    workspace::{AttemptDir, RunDir},
 };
 
 /// Without these hardly anything runs.
@@ -48,6 +50,35 @@ pub fn base(about: &About, declared: &Value) -> Environment {
     environment
 }
 
+/// The secrets of a step, of its tool, and of the servers that its agent is given.
+fn own(job: &Job) -> Vec<String> {
+    let of_tool = job.tool().into_iter().flat_map(|tool| &tool.secrets);
+    let servers = job.servers();
+    let of_servers = servers.iter().flat_map(|(_, server)| server.needs());
+    let own = job.isolation.secrets.iter().chain(of_tool).chain(of_servers);
+    let mut own: Vec<String> = own.cloned().collect();
+    own.sort();
+    own.dedup();
+    own
+}
+
+/// Writes those secrets to files that are to be handed out so. Gives the variables that say where they are.
+pub fn secret_files(job: &Job, run: &RunDir, secrets: &Secrets) -> Result<Environment, String> {
+    let mut variables = Environment::new();
+    let own = own(job);
+    for (name, secret) in secrets.of(&own).map_err(|error| error.to_string())? {
+        if job.about.handing.get(name).is_some_and(|handing| handing.file) {
+            let folder = run.secrets(job.attempt).map_err(|error| error.to_string())?;
+            folder.write_new(name, secret.expose().as_bytes()).map_err(|error| error.to_string())?;
+            let path = folder.path().join(name);
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600))
+                .map_err(|error| error.to_string())?;
+            variables.push((format!("{name}_FILE").into(), path.into()));
+        }
+    }
+    Ok(variables)
+}
+
 pub fn of(
     job: &Job,
     files: &AttemptDir,
@@ -56,12 +87,11 @@ pub fn of(
     secrets: &Secrets,
 ) -> Result<Environment, SecretError> {
     let mut environment = base(&job.about, &job.env);
-    let of_tool = job.tool().into_iter().flat_map(|tool| &tool.secrets);
-    let of_servers = job.servers().into_iter().flat_map(|(_, server)| server.needs());
-    let own = job.isolation.secrets.iter().chain(of_tool).chain(of_servers);
-    let own: Vec<String> = own.cloned().collect();
+    let own = own(job);
     for (name, secret) in secrets.of(&own)? {
-        environment.push((name.into(), secret.expose().into()));
+        if job.about.handing.get(name).is_none_or(|handing| handing.env) {
+            environment.push((name.into(), secret.expose().into()));
+        }
     }
     let attempt = job.attempt;
     let mut tell = |name: &str, value: OsString| environment.push((name.into(), value));

@@ -325,7 +325,7 @@ pub fn tests(step: &Step) -> Option<Vec<Vec<String>>> {
 }
 
 /// Who does this part of a step's work.
-fn worker(step: &Step, role: Role) -> Result<(&Worker, &Work), String> {
+pub(crate) fn worker(step: &Step, role: Role) -> Result<(&Worker, &Work), String> {
     let missing = || format!("`{}` has nobody to do its {}", step.id, role.as_str());
     if role == Role::Undo {
         let undo = step.undo.as_ref().ok_or_else(missing)?;

@@ -43,19 +43,22 @@ use std::{
     fmt, io,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread::JoinHandle,
     time::Duration,
 };
 
 use skein_core::{
-    engine::{Assignment, AttemptEnd, AttemptId, Batch, Cost, Publication, Report},
+    engine::{Assignment, AttemptEnd, AttemptId, Batch, Cost, Event, Publication, Report},
     ids::RunId,
     limits,
+    plan::Plan,
     time::Millis,
 };
 
-pub use about::{About, Agent, Program, Tool};
+pub use about::{About, Agent, Grant, Handing, Override, Program, Tool};
 pub use briefing::Wanted;
 pub use builtin::Function;
+pub(crate) use job::worker as worker_of;
 pub use job::{tests as tests_of, usual_model};
 pub use surroundings::{Asking, Skill, Surroundings};
 pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
@@ -74,7 +77,7 @@ use crate::{
     secret::Secrets,
     wall::{self, Kept},
     worker::{self, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
-    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, root::PathError},
+    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, has_files, root::PathError},
 };
 
 /// How long what an earlier life left may take to end.
@@ -100,6 +103,8 @@ pub enum CrewError {
 pub struct Crew {
     shared: Arc<Shared>,
     telemetry: Telemetry,
+    /// Who takes away the files of runs that are over.
+    removing: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -160,7 +165,7 @@ impl Crew {
             taping: Mutex::default(),
             left: Condvar::new(),
         };
-        Ok(Crew { shared: Arc::new(shared), telemetry: Telemetry::default() })
+        Ok(Crew { shared: Arc::new(shared), telemetry: Telemetry::default(), removing: Vec::new() })
     }
 
     /// Workers are started behind walls, which this program builds: one that begins with [`crate::wall::enter`].
@@ -190,6 +195,14 @@ impl Shared {
         let about = Arc::new(About::read(running.about)?);
         abouts.insert(running.run.clone(), Arc::clone(&about));
         Ok(about)
+    }
+
+    /// What was handed out as files is taken back, whoever left it.
+    fn remove_secrets(&self, runs: &[RunId]) {
+        for run in runs.iter().filter_map(|run| RunDir::open(&self.state, run).ok()) {
+            // What cannot be removed goes with the run.
+            let _ = run.remove_all_secrets();
+        }
     }
 
     fn lasting(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
@@ -374,6 +387,10 @@ impl Hands for Crew {
         self.shared.stop(&(run.clone(), Work::Attempt(attempt)));
     }
 
+    fn renew(&mut self, run: &RunId, plan: &Plan, about: &serde_json::Value) -> Result<Plan, String> {
+        publish::renew(&self.shared, run, plan, about)
+    }
+
     fn publish(&mut self, running: Running<'_>, item: Publication, published: Published) {
         match item {
             Publication::Hook(number) => hook::run(&self.shared, running, number, published),
@@ -383,10 +400,16 @@ impl Hands for Crew {
 
     fn told(&mut self, running: Running<'_>, batch: &Batch) {
         self.telemetry.hear(&self.shared, running, batch);
+        let closed = || batch.records.iter().any(|record| record.event == Event::Closed);
+        if has_files(&running.plan.definition.root().workflow) && closed() {
+            self.removing.retain(|thread| !thread.is_finished());
+            self.removing.extend(publish::close(&self.shared, running.run));
+        }
     }
 
     fn clear(&mut self, runs: &[RunId]) {
         let state = &self.shared.state;
+        self.shared.remove_secrets(runs);
         // Without its folder a run has no records, and the marks in the environment must do.
         let folders = runs.iter().filter_map(|run| RunDir::open(state, run).ok());
         let records: Vec<Record> =
@@ -399,6 +422,7 @@ impl Hands for Crew {
         self.shared.each_of(run, Live::kill);
         self.shared.left.notify_all();
         self.shared.contexts.release(run);
+        self.shared.remove_secrets(std::slice::from_ref(run));
         self.shared.lasting().remove(run);
         self.shared.trees.forget(run);
         self.shared.abouts.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
@@ -410,6 +434,9 @@ impl Drop for Crew {
     /// Nothing outlives the host that it could still end.
     fn drop(&mut self) {
         self.telemetry.finish();
+        for thread in self.removing.drain(..) {
+            let _ = thread.join();
+        }
         let mut live = self.shared.live();
         live.values_mut().for_each(Live::kill);
         self.shared.left.notify_all();

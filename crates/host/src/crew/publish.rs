@@ -1,13 +1,15 @@
 //! Publishing: what is made known outside a run, beside its steps.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread::JoinHandle};
 
-use skein_core::engine::Publication;
+use serde_json::Value;
+use skein_core::{engine::Publication, ids::RunId, plan::Plan};
 
 use super::{Shared, about::About, job::Snapshot};
 use crate::{
+    clock::Clock,
     hands::{Published, Running},
-    workspace::{RunDir, Tokens},
+    workspace::{Given, GivenAs, RunDir, Tokens, has_files, with_root},
 };
 
 /// Files are written in a thread of their own; it is told when they are.
@@ -26,6 +28,43 @@ pub(super) fn publish(shared: &Arc<Shared>, running: Running<'_>, item: Publicat
     };
     // Without a thread it is dropped, and so told that nobody did it.
     let _ = std::thread::Builder::new().name("publish".into()).spawn(body);
+}
+
+/// What was not given back. It is told, and changes nothing about how the run ended.
+fn missed(given: &[Given]) -> Result<(), String> {
+    let why = |one: &Given| match &one.end {
+        Ok(GivenAs::Written(_)) => None,
+        Ok(GivenAs::NotMade) => Some(format!("the run made no file `{}`", one.key)),
+        Err(error) => Some(format!("`{}` cannot be put into the workspace: {error}", one.key)),
+    };
+    let told: Vec<String> = given.iter().filter_map(why).collect();
+    if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
+}
+
+/// Stages the files of a run that is begun as another was.
+pub(super) fn renew(shared: &Shared, run: &RunId, plan: &Plan, about: &Value) -> Result<Plan, String> {
+    let workflow = &plan.definition.root().workflow;
+    if !has_files(workflow) {
+        return Ok(plan.clone());
+    }
+    let about = About::read(about)?;
+    let workspace = about.grants(shared.state.path()).and_then(|grants| grants.folder(None));
+    let workspace = workspace.map_err(|error| error.to_string())?;
+    let tokens = Tokens { run: run.clone(), workflow: workflow.id.clone(), at: Clock::default().now() };
+    let folder = shared.run_dir(run).map_err(|error| error.to_string())?;
+    folder.stage(&workspace, &workflow.files_in, &tokens).map_err(|error| error.to_string())?;
+    let root = RunDir::files_below(folder.path());
+    Ok(plan.definition.given(with_root(&plan.parameters, &root)))
+}
+
+/// A run that is over needs its files no more.
+pub(super) fn close(shared: &Arc<Shared>, run: &RunId) -> Option<JoinHandle<()>> {
+    let (shared, run) = (Arc::clone(shared), run.clone());
+    let body = move || {
+        // What stays goes with the run.
+        let _ = RunDir::open(&shared.state, &run).and_then(|folder| folder.remove_files());
+    };
+    std::thread::Builder::new().name("files".into()).spawn(body).ok()
 }
 
 fn write(
@@ -48,10 +87,11 @@ fn write(
             told.map(drop).map_err(|error| error.to_string())
         }
         Publication::Files => {
-            let tokens =
-                Tokens { run: start.run.clone(), workflow: workflow.id.clone(), at: snapshot.state.now };
+            // The day on which it began: done again after a crash, the files go where they went.
+            let at = snapshot.state.instances.first().map_or(snapshot.state.now, |root| root.started);
+            let tokens = Tokens { run: start.run.clone(), workflow: workflow.id.clone(), at };
             let given = run.give_files(&workspace, &workflow.files_out, &tokens);
-            given.map(drop).map_err(|error| error.to_string())
+            missed(&given.map_err(|error| error.to_string())?)
         }
         Publication::Hook(_) | Publication::Retry => Err("nobody here does this".to_owned()),
     }

@@ -127,6 +127,9 @@ mod tests {
 
     fn tool() -> Tool {
         Tool {
+            id: "t".into(),
+            version: "1.0.0".into(),
+            mutates: Vec::new(),
             driver: "d".into(),
             command: vec!["prog".into(), "-v".into()],
             function: None,

@@ -58,6 +58,7 @@ impl Loop {
             about,
             head: head.unwrap_or_else(|| owned.head()),
             open: append.as_ref().and_then(|append| append.open.clone()).unwrap_or_default(),
+            audit: append.as_ref().map(|append| append.audit.clone()).unwrap_or_default(),
             first: append.map(|append| append.batch),
             settles,
         };

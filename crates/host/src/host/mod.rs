@@ -4,6 +4,7 @@
 //! are decided together into its next append, and nothing is done before that append is durable. Refuses to know how
 //! work is done ([`Hands`]) and how runs are kept ([`Store`]). Read `turn` next, then `owned`.
 
+mod audit;
 mod begin;
 mod dead;
 mod end;

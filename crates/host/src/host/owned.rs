@@ -16,7 +16,7 @@ use skein_core::{
     view::Names,
 };
 
-use super::{Answer, dead};
+use super::{Answer, audit, dead};
 use crate::{
     hands::Running,
     store::{Append, Claim, Head, LetterId, OpenRow},
@@ -137,12 +137,13 @@ impl Owned {
             self.driver.push(token, Stimulus { at: now, grant, input });
         }
         let batch = self.driver.poll_append()?;
-        let (mut dead, mut retried) = (Vec::new(), None);
+        let (mut dead, mut retried, mut audit) = (Vec::new(), None, Vec::new());
         for (number, record) in (batch.seq..).zip(&batch.records) {
             self.ledger.feed(record);
             self.names.feed(&record.event);
             dead.extend(dead::of(self.running(), number, record));
             retried = dead::retried(record).or(retried);
+            audit.extend(audit::of(self.running(), number, record));
         }
         let append = Append {
             claim: self.claim.clone(),
@@ -150,6 +151,7 @@ impl Owned {
             open: self.new_open(&batch),
             dead,
             retried,
+            audit,
             answers: self.answers(),
             urgent: self.is_ending(),
             last: self.driver.state().phase == RunPhase::Closed,

@@ -18,6 +18,9 @@ use super::{
 };
 use crate::store::{ClaimError, RunRow};
 
+/// How the end of a retry that is not wanted begins.
+pub(super) const CALLED_OFF: &str = "called off by ";
+
 impl Loop {
     /// A run is to be retried: not before its time.
     pub(super) fn await_retry(&mut self, key: Key) {
@@ -46,7 +49,7 @@ impl Loop {
         if self.retries.len() == before {
             return false;
         }
-        let failed = Some(format!("called off by {by}"));
+        let failed = Some(format!("{CALLED_OFF}{by}"));
         self.say(key, Input::Published { item: Publication::Retry, failed }, None);
         true
     }
@@ -56,7 +59,10 @@ impl Loop {
         let (of, begin) = (owned.run().clone(), next(owned)?);
         let run = begin.start.run.clone();
         let here = match self.store.run(&run).map_err(|error| error.to_string())? {
-            None => self.begin(vec![begin]).map(|()| true).map_err(|error| error.to_string())?,
+            None => {
+                let plan = self.hands.renew(&run, &begin.plan, &begin.about)?;
+                self.begin(vec![Begin { plan, ..begin }]).map(|()| true).map_err(|error| error.to_string())?
+            }
             Some(row) => self.take_up(&row, &begin)?,
         };
         if here {

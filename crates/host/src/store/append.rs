@@ -5,6 +5,7 @@ use std::sync::Arc;
 use skein_core::engine::Batch;
 
 use super::{Claim, DeadRow, Head, LetterId, OpenRow};
+use crate::audit::Entry;
 
 /// One row for a run's journal, with what changes beside it in the same transaction.
 #[derive(Debug, Clone)]
@@ -19,6 +20,8 @@ pub struct Append {
     pub dead: Vec<DeadRow>,
     /// Whether the dead letters of the run are seen to by a retry of the whole, where that changed.
     pub retried: Option<bool>,
+    /// What of this row is told in the audit.
+    pub audit: Vec<Entry>,
     /// Answers to letters that this row depends on.
     pub answers: Vec<(LetterId, Vec<u8>)>,
     /// It may use the space that is kept back for when there is no other: a cancel, and what ends a run.

@@ -14,9 +14,11 @@ use std::{
 
 use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
+use crate::audit::Entry;
+
 use super::{
-    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Notify, RunRow,
-    Settled, Store, StoreError, Which, WhichDead,
+    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Noted, Notify,
+    RunRow, Settled, Store, StoreError, Which, WhichDead,
 };
 
 /// Called with the number of an append.
@@ -178,6 +180,14 @@ impl Store for Failing {
 
     fn watch(&self, notify: Notify) {
         self.inner.watch(notify);
+    }
+
+    fn note(&self, entries: &[Entry]) -> Result<(), StoreError> {
+        self.inner.note(entries)
+    }
+
+    fn audit(&self, from: u64, each: &mut dyn FnMut(Noted) -> bool) -> Result<(), StoreError> {
+        self.inner.audit(from, each)
     }
 
     fn quarantine(&self, run: &RunId, why: &str) -> Result<(), StoreError> {

@@ -12,10 +12,12 @@ use std::{
 
 use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
+use crate::audit::{Chain, Entry};
+
 use super::{
     Append, AppendError, Claim, ClaimError, Dead, DeadId, DeadRow, Done, Head, Letter, LetterId, NewRun,
-    Notice, Notify, OpenRow, Owner, RunRow, Settled, Store, StoreError, Which, WhichDead, dead::seen_to,
-    letter::refusal,
+    Noted, Notice, Notify, OpenRow, Owner, RunRow, Settled, Store, StoreError, Which, WhichDead,
+    dead::seen_to, letter::refusal,
 };
 
 /// One owner of runs that are kept in memory. It dies when it is dropped.
@@ -42,6 +44,8 @@ struct State {
     keys: HashMap<RunId, usize>,
     definitions: HashMap<Hash, Arc<[u8]>>,
     letters: BTreeMap<LetterId, Sent>,
+    chain: Chain,
+    audit: Vec<Noted>,
     blobs: HashMap<Hash, Vec<u8>>,
     snapshots: HashMap<RunId, Vec<u8>>,
 }
@@ -131,7 +135,15 @@ impl State {
             events: new.first.as_ref().map_or(0, |row| row.records.len() as u64),
             journal: new.first.iter().cloned().collect(),
         });
+        self.note(&new.audit);
         Claim { run: new.run.clone(), epoch: 1 }
+    }
+
+    fn note(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            let (seq, line) = self.chain.seal(entry);
+            self.audit.push(Noted { seq, line: line.into_bytes() });
+        }
     }
 
     /// The first answer stands. Whether there is such a letter.
@@ -171,6 +183,7 @@ impl State {
                 None => {}
             }
         }
+        self.note(&append.audit);
         for (letter, answer) in &append.answers {
             self.answer(*letter, answer);
         }
@@ -428,6 +441,21 @@ impl Store for Memory {
         if state.letters.values().any(|sent| sent.answer.is_none() && mine(sent)) {
             tell(state, Some(self.id), Notice::Mail);
         }
+    }
+
+    fn note(&self, entries: &[Entry]) -> Result<(), StoreError> {
+        self.state().note(entries);
+        Ok(())
+    }
+
+    fn audit(&self, from: u64, each: &mut dyn FnMut(Noted) -> bool) -> Result<(), StoreError> {
+        let audit = self.state().audit.clone();
+        for noted in audit.into_iter().filter(|noted| noted.seq >= from) {
+            if !each(noted) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn quarantine(&self, run: &RunId, why: &str) -> Result<(), StoreError> {

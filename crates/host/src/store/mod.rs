@@ -2,7 +2,7 @@
 //!
 //! Owns the promise that an acknowledged append survives, that a run has one owner at a time, and that an owner who is
 //! no longer one finds out at its next append. Refuses to know what events mean: rows, letters and answers are bytes
-//! with a place, and what is shown in lists ([`Head`]) is handed in by who knows. One small trait, so that a store
+//! with a place, and what is shown in lists ([`Head`]) or told in the audit is handed in by who knows. One small trait, so that a store
 //! shared by many machines can take the place of the one on this disk; `conformance` says what any of them must do.
 
 mod append;
@@ -21,6 +21,8 @@ use std::{fmt, time::Duration};
 
 use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 
+use crate::audit::Entry;
+
 pub use append::{Append, AppendError, Done};
 pub use dead::{Dead, DeadId, DeadRow, How, Settled, WhichDead};
 pub use error::{ClaimError, StoreError};
@@ -30,6 +32,14 @@ pub use memory::Memory;
 pub use run::{Claim, Head, NewRun, OpenRow, Owner, RunRow, Which};
 pub(crate) use sqlite::configure;
 pub use sqlite::{Checked, FileSystem, OpenError, Sqlite, file_system};
+
+/// A record of the audit as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Noted {
+    /// Its place.
+    pub seq: u64,
+    pub line: Vec<u8>,
+}
 
 /// Keeps runs. Every method may be called from any thread.
 pub trait Store: Send + Sync + fmt::Debug {
@@ -83,6 +93,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Who is told when something happens to runs that are owned here, also of letters that came before. Replaces who
     /// was told before. One that holds the store itself would keep it for ever.
     fn watch(&self, notify: Notify);
+
+    /// Adds records to the audit of what led to no row of a journal.
+    fn note(&self, entries: &[Entry]) -> Result<(), StoreError>;
+
+    /// The records of the audit from this one on, in order, until `each` has enough. They are given as they are kept, and it
+    /// is for who reads them to check them.
+    fn audit(&self, from: u64, each: &mut dyn FnMut(Noted) -> bool) -> Result<(), StoreError>;
 
     /// Sets a run aside, whoever owns it: its journal or its state is broken. The claim to it ends, and the first
     /// reason stays.

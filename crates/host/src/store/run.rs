@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{DeadId, Settled};
+use crate::audit::Entry;
 use serde::{Deserialize, Serialize};
 use skein_core::{
     engine::{Batch, ForkedFrom, Opening},
@@ -25,6 +26,8 @@ pub struct NewRun {
     /// The first row of its journal, so that no run is there without the start that was asked for.
     pub first: Option<Arc<Batch>>,
     pub open: Vec<OpenRow>,
+    /// What of its first row is told in the audit.
+    pub audit: Vec<Entry>,
     /// The dead letters that this run does again. Nothing is written if someone has seen to one already.
     pub settles: Vec<(DeadId, Settled)>,
 }

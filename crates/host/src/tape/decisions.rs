@@ -18,7 +18,7 @@ use skein_core::{
 use super::{DECISIONS, ENTRY_BYTES, Tape, TapeError};
 
 /// Who the engine names when a time decided.
-const TIME: &str = "system:timeout";
+pub(crate) const TIME: &str = "system:timeout";
 
 /// One question and its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

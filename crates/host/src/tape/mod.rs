@@ -30,6 +30,7 @@ use skein_core::{
     time::Time,
 };
 
+pub(crate) use self::decisions::TIME;
 pub use self::{
     decisions::{Answer, Decided, asks, decided},
     differs::differs,

@@ -6,12 +6,14 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use serde_json::Value;
 use skein_core::{
     engine::utc,
     ids::{RunId, WorkflowId},
-    ir::{FileIn, FileOut},
+    ir::{FileIn, FileOut, Workflow},
     limits,
     time::Time,
 };
@@ -22,6 +24,24 @@ use super::{
     control,
     root::{PathError, Why},
 };
+
+/// The parameter by which a workflow is told where its files are. Whatever a caller gives in its place does not count.
+pub const ROOT_PARAMETER: &str = "_workflowFsRoot";
+
+/// Whether a workflow takes or gives files.
+pub fn has_files(workflow: &Workflow) -> bool {
+    !workflow.files_in.is_empty() || !workflow.files_out.is_empty()
+}
+
+/// Parameters that say where the files are.
+pub fn with_root(parameters: &Value, root: &Path) -> Arc<Value> {
+    let mut parameters = parameters.clone();
+    if let Some(object) = parameters.as_object_mut() {
+        object.insert(ROOT_PARAMETER.to_owned(), root.display().to_string().into());
+        object.sort_keys();
+    }
+    Arc::new(parameters)
+}
 
 /// What stands for itself in the paths of files.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,6 +20,7 @@
 //!   git/<folder>/         states of a workspace
 //!   context/              for a run whose workflow names no context folder
 //!   notes/                which processes work for it
+//!   secrets/<attempt>/    secrets as files, while an attempt is at work
 //!   pending/              what is not complete
 //!   tape/                 how the files of its workspaces looked, for a run that is recorded
 //! ```
@@ -48,6 +49,7 @@ const HOOKS: &str = "hooks";
 const NOTES: &str = "notes";
 const PENDING: &str = "pending";
 const PUT: &str = "put";
+const SECRETS: &str = "secrets";
 const TAPE: &str = "tape";
 const TREES: &str = "trees";
 
@@ -120,6 +122,11 @@ impl RunDir {
         folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::CHANGES)
     }
 
+    /// Where the workflow's files are, below the folder of its run.
+    pub fn files_below(folder: &Path) -> PathBuf {
+        folder.join(FILES)
+    }
+
     /// Where the notes are of the processes that work for it.
     pub fn notes(&self) -> PathBuf {
         self.root.path().join(NOTES)
@@ -188,6 +195,21 @@ impl RunDir {
 
     pub(super) fn drop_artifacts(&self, attempt: AttemptId) -> Result<bool, PathError> {
         self.root.remove(below(PENDING, attempt))
+    }
+
+    /// The folder in which an attempt is given secrets as files, made where it is not there yet.
+    pub(crate) fn secrets(&self, attempt: AttemptId) -> Result<Root, PathError> {
+        self.root.make_folders_unsynced(below(SECRETS, attempt), true)
+    }
+
+    /// An attempt that is over has none of them any more.
+    pub(crate) fn remove_secrets(&self, attempt: AttemptId) -> Result<bool, PathError> {
+        self.root.remove(below(SECRETS, attempt))
+    }
+
+    /// Nor has any, when nothing of the run is at work.
+    pub(crate) fn remove_all_secrets(&self) -> Result<bool, PathError> {
+        self.root.remove(SECRETS)
     }
 
     /// The scratch folder of the workflow's files. None: there is none, or none any more.

@@ -77,6 +77,7 @@ fn a_run_of_which_nothing_was_recorded_is_set_aside() {
         head,
         open: Vec::new(),
         first: None,
+        audit: Vec::new(),
         settles: Vec::new(),
     };
     let claim = store.create(&[new]).unwrap().remove(0);

@@ -8,7 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skein_dialects::{Position, Sort, card};
+use skein_core::secret_name::{slug, variable};
+use skein_dialects::{Position, Sort, card, secrets};
 
 use super::Entry;
 use crate::{config, project::OnDisk, servers};
@@ -39,7 +40,7 @@ pub fn entries(project: &OnDisk, sort: Sort) -> Vec<Entry> {
         Sort::Domain => reader.resources(&["domains", ".ioa/domains"], "Domain"),
         Sort::Governance => reader.resources(&["governance", ".ioa/governance"], "Governance"),
         Sort::Role => reader.settings("roles", project.config.roles.keys()),
-        Sort::Secret => reader.settings("secrets", project.config.secrets.keys()),
+        Sort::Secret => reader.secrets(),
     }
 }
 
@@ -88,6 +89,30 @@ impl Reader<'_> {
         all.filter(|entry| entry.kind.as_deref().is_none_or(|found| found == kind))
             .map(|entry| Entry { kind: None, ..entry })
             .collect()
+    }
+
+    /// Secrets that are described, and those that only `skein.toml` has.
+    fn secrets(&self) -> Vec<Entry> {
+        let mut found = Vec::new();
+        for path in self.project.secret_files() {
+            let Ok(source) = self.project.source(&path) else { continue };
+            let described = secrets(source.clone()).unwrap_or_default();
+            found.extend(described.into_iter().map(|secret| Entry {
+                sort: self.sort,
+                name: variable(&secret.slug),
+                also: Some(secret.slug),
+                version: None,
+                description: secret.description,
+                kind: None,
+                path: path.clone(),
+                at: source.position(secret.span.start),
+                names: Vec::new(),
+            }));
+        }
+        let own = self.settings("secrets", self.project.config.secrets.keys());
+        let is_new = |entry: &Entry| !found.iter().any(|known| slug(&known.name) == slug(&entry.name));
+        let own: Vec<Entry> = own.into_iter().filter(is_new).collect();
+        found.into_iter().chain(own).collect()
     }
 
     /// What `skein.toml` has in a table.

@@ -20,7 +20,7 @@ use crate::{
     exit::Exit,
     live::{one_line, outermost},
     output::{Format, Output},
-    own, person, say,
+    own, person, say, scratch,
     state::{State, failed},
 };
 
@@ -58,7 +58,8 @@ pub fn fork(state: &State, row: &RunRow, from: &str, how: &Stay, output: Output)
     let (begin, fork) = prepare(&*state.store, &state.path, row, from, run.clone())
         .map_err(|error| refused(row, &error, output))?;
     let settles = again(state, row, &fork, &run).map_err(|error| failed(&error, output))?;
-    let begin = Begin { settles, about: about.value(), ..begin };
+    let plan = scratch::found(&begin.plan, state, &run);
+    let begin = Begin { settles, about: about.value(), plan, ..begin };
     if output.format == Format::Human {
         output.text(&told(row, from, &fork, &about.workspace.display().to_string()));
     }

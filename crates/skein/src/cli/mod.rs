@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and who answers. One file a command.
 
+mod audit;
 mod bench;
 mod cancel;
 mod catalog;
@@ -85,6 +86,8 @@ enum Command {
     Fork(fork::Arguments),
     /// Lists steps that failed for good, and does them again or drops them.
     Dlq(dlq::Arguments),
+    /// Lists who allowed, refused, revealed or changed what, and checks those records.
+    Audit(audit::Arguments),
     /// Keeps what a project remembers from run to run, and tells agents.
     Memory(memory::Arguments),
     /// Draws the steps of a workflow.
@@ -187,6 +190,7 @@ pub fn run() -> Exit {
         Command::Resume(arguments) => resume::run(&arguments, state, output),
         Command::Fork(arguments) => fork::run(&arguments, state, output),
         Command::Dlq(arguments) => dlq::run(&arguments, state, output),
+        Command::Audit(arguments) => audit::run(&arguments, state, output),
         Command::Memory(arguments) => memory::run(&arguments, state, output),
         Command::Graph(arguments) => graph::run(&arguments, output),
         Command::Schema(arguments) => schema::run(&arguments, output),

@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use skein_core::{
-    ir::Kind,
+    ir::{Kind, Schema},
     plan::{Plan, Problem, ProblemCode},
 };
 use skein_dialects::{Diagnostic, Overridden, Sort, render};
-use skein_host::{crew::is_repository, wall};
+use skein_host::{
+    crew::is_repository,
+    wall,
+    workspace::{ROOT_PARAMETER, has_files, with_root},
+};
 
 use super::load::{Loaded, invalid, load};
 use crate::{
@@ -17,6 +21,7 @@ use crate::{
     output::Output,
     parameters, persona,
     plan::{PlanView, short},
+    project::OnDisk,
     resolve::Resolutions,
 };
 
@@ -44,7 +49,7 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 }
 
 fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
-    let (loaded, plan) = bound(arguments, output)?;
+    let (loaded, plan) = bound(arguments, |_| Ok(None), output)?;
     let walls = std::env::current_exe().map_err(|error| error.to_string()).and_then(|exe| wall::here(&exe));
     // Where no tool is described at all, one warning says so, and not every step.
     let found = match loaded.project.shelf(Sort::Tool).entries() {
@@ -64,8 +69,12 @@ fn no_worktrees(plan: &Plan, project: &Path) -> Option<String> {
         .then(|| "cannot be had: the project is in no git repository".to_owned())
 }
 
-/// The workflow that was named, with the parameters that were given.
-pub fn bound(arguments: &Arguments, output: Output) -> Result<(Loaded, Plan), Exit> {
+/// The workflow that was named, with the parameters that were given. One that takes or gives files is told where they are.
+pub fn bound(
+    arguments: &Arguments,
+    root: impl FnOnce(&OnDisk) -> Result<Option<PathBuf>, Exit>,
+    output: Output,
+) -> Result<(Loaded, Plan), Exit> {
     let loaded = load(&arguments.workflow, output)?;
     let report = &loaded.report;
     let Some(definition) = &report.definition else {
@@ -74,8 +83,21 @@ pub fn bound(arguments: &Arguments, output: Output) -> Result<(Loaded, Plan), Ex
     let schema = &definition.root().workflow.inputs;
     let given = parameters::read(&arguments.parameters, arguments.file.as_deref(), schema)
         .map_err(|why| output.refuse(Exit::Usage, &why, None))?;
+    let given = match has_files(&definition.root().workflow) {
+        true => told_root(given, root(&loaded.project)?, schema),
+        false => given,
+    };
     let plan = definition.bind(given).map_err(|problems| misgiven(&problems, output))?;
     Ok((loaded, plan))
+}
+
+/// Parameters with the place of the files. Where there is no run, nothing is said of it that need not be.
+fn told_root(given: Value, root: Option<PathBuf>, schema: &Schema) -> Value {
+    let needed = schema.required().any(|name| name == ROOT_PARAMETER);
+    match root.or_else(|| needed.then(|| PathBuf::from("the run's own folder"))) {
+        Some(root) => (*with_root(&given, &root)).clone(),
+        None => given,
+    }
 }
 
 /// Says what is wrong with the parameters.

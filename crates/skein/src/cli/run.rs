@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use skein_core::{engine::Start, limits, plan::Plan};
 use skein_host::{
+    clock::Clock,
     crew::About,
     host::{Begin, new_id},
+    store::Store,
 };
 
 use super::{
@@ -22,6 +24,8 @@ use crate::{
     output::Output,
     own::{self, Own},
     person,
+    project::OnDisk,
+    scratch,
     settle::{self, Wishes},
     state::State,
     taped,
@@ -75,10 +79,16 @@ pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit 
 }
 
 fn begin(arguments: &Arguments, state: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (loaded, plan) = plan::bound(&arguments.what, output)?;
-    let state = State::open(state, &loaded.project.root, output)?;
+    let run = new_id();
+    let mut opened = None;
+    let files = |project: &OnDisk| {
+        let state = opened.insert(State::open(state, &project.root, output)?);
+        Ok(Some(scratch::root(state, &run)))
+    };
+    let (loaded, plan) = plan::bound(&arguments.what, files, output)?;
+    let state = opened.map_or_else(|| State::open(state, &loaded.project.root, output), Ok)?;
     let about = settled(arguments, &loaded, &plan, &state, output)?;
-    let begin = Begin::new(plan, Start::new(new_id()), about.value());
+    let begin = Begin::new(plan, Start::new(run), about.value());
     let workers = loaded.project.config.max_workers.unwrap_or(limits::WORKERS_DEFAULT);
     start(&state, begin, &about, workers, &arguments.how, output)
 }
@@ -94,6 +104,7 @@ pub fn start(
 ) -> Result<Exit, Exit> {
     let secrets = own::secrets(&about.secrets, output)?;
     orphans::tell(state, output)?;
+    scratch::stage(state, &begin, about, output)?;
     if how.detach {
         return detach::begin(state, begin, about, output);
     }
@@ -118,11 +129,18 @@ fn settled(
         workspace: arguments.workspace.as_deref(),
         allowed: &arguments.allow_root,
         state: &state.path,
+        overridden: &loaded.report.overridden,
         user: person::name(),
         replay: arguments.replay.as_deref().map(|path| taped::open(path, output)).transpose()?,
     };
-    let mut about = settle::settle(plan, &loaded.project, wishes)
-        .map_err(|problems| output.refuse(Exit::Refused, &problems.join("\n       "), None))?;
+    let mut about = settle::settle(plan, &loaded.project, wishes).map_err(|no| {
+        let (user, now) = (person::name(), Clock::default().now());
+        let entries: Vec<_> = no.refused.iter().map(|refused| refused.entry(&user, now)).collect();
+        if let Err(error) = state.store.note(&entries) {
+            return crate::state::failed(&error, output);
+        }
+        output.refuse(Exit::Refused, &no.problems.join("\n       "), None)
+    })?;
     // What was recorded before goes only when all else is there.
     about.record = arguments.record.as_deref().map(|path| taped::create(path, plan, output)).transpose()?;
     Ok(about)

@@ -154,6 +154,7 @@ mod tests {
             head,
             first: None,
             open: Vec::new(),
+            audit: Vec::new(),
             settles: Vec::new(),
         }
     }

@@ -219,6 +219,8 @@ impl WorkView {
     fn of(step: &Step, work: &Work, wanted: Wanted, config: &Config, found: &Resolutions) -> WorkView {
         let keeping = Keeping::of(step);
         let Isolation { workspace, worktree, no_network, secrets, protect } = &work.isolation;
+        let tool = found.get(&work.worker).and_then(|found| found.bound.as_ref());
+        let of_tool = tool.into_iter().flat_map(|tool| &tool.secrets);
         let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
         WorkView {
             by: by(&work.worker, config),
@@ -237,7 +239,7 @@ impl WorkView {
                 OnRetry::KeepAndTell => Some("keep_and_tell"),
             },
             network: !no_network,
-            secrets: secrets.iter().map(secret).collect(),
+            secrets: secrets.iter().chain(of_tool).map(secret).collect(),
             protects: protect.clone(),
             evidence: work.evidence.iter().map(ToString::to_string).collect(),
             takes: takes(work),

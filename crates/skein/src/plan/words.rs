@@ -93,7 +93,7 @@ pub fn tools(worker: &Worker) -> Vec<String> {
 
 /// Where a secret comes from, if the project says.
 pub fn secret(name: &str, config: &Config) -> Option<String> {
-    config.secrets.get(name).map(|secret| match secret {
+    config.secret(name).map(|secret| match secret {
         config::Secret::Env(variable) => format!("the environment variable {variable}"),
         config::Secret::File(path) => format!("the file {path}"),
     })

@@ -1,5 +1,7 @@
 //! Sixth phase: how the driver that was chosen is called.
 
+use std::collections::BTreeSet;
+
 use skein_core::{call::Text, limits, time::Millis};
 use skein_dialects::{Driver, DriverKind, Expired, McpServer, Texts};
 use skein_host::{
@@ -26,13 +28,15 @@ pub(super) fn bind(candidate: Candidate<'_>, config: &Config) -> crew::Tool {
     if let Some(Expired::Exit(expired)) = auth.and_then(|auth| auth.expired.as_ref()) {
         exit_codes.entry(*expired).or_insert_with(|| AUTH_REQUIRED.to_owned());
     }
-    let known = auth.into_iter().flat_map(|auth| &auth.env).filter(|name| config.secrets.contains_key(*name));
-    let mut secrets: Vec<String> = known.cloned().chain(candidate.secrets()).collect();
-    secrets.sort();
-    secrets.dedup();
+    let known = auth.into_iter().flat_map(|auth| &auth.env).filter(|name| config.secret(name).is_some());
+    let secrets: BTreeSet<String> =
+        known.chain(&tool.secrets).cloned().chain(candidate.secrets()).collect();
     let asked = matches!(driver.kind, DriverKind::Http | DriverKind::Mcp);
     let usual = asked.then_some(Millis(limits::TOOL_CALL));
     crew::Tool {
+        id: tool.id.clone(),
+        version: tool.version.clone(),
+        mutates: tool.mutates.clone(),
         driver: driver.id.clone(),
         command: command(candidate),
         function: builtin.then(|| Function::named(name)).flatten(),
@@ -44,7 +48,7 @@ pub(super) fn bind(candidate: Candidate<'_>, config: &Config) -> crew::Tool {
         renames: offer.renames.clone(),
         drop_outputs: offer.drop_outputs.clone(),
         exit_codes,
-        secrets,
+        secrets: secrets.into_iter().collect(),
         limit: [tool.timeout, driver.timeout, offer.timeout].into_iter().flatten().min().or(usual),
     }
 }

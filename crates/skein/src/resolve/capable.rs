@@ -139,7 +139,7 @@ impl Resolver<'_> {
             return Ok(());
         }
         let passed = |name: &String| self.config.pass_env.contains(name) && std::env::var_os(name).is_some();
-        let given = |name: &String| self.config.secrets.contains_key(name) || passed(name);
+        let given = |name: &String| self.config.secret(name).is_some() || passed(name);
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let whole = |path: &String| {
             path.strip_prefix("~/").map_or_else(|| self.project.root.join(path), |rest| home.join(rest))

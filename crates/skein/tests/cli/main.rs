@@ -4,6 +4,7 @@
 
 mod agents;
 mod attacks;
+mod audit;
 mod bench;
 mod builtin;
 mod capture;
@@ -23,6 +24,7 @@ mod examples;
 mod files;
 mod forks;
 mod given;
+mod guides;
 mod hooks;
 mod init;
 mod kept;
@@ -35,6 +37,8 @@ mod replay;
 mod resolver;
 mod run;
 mod runs;
+mod scratch;
+mod secrets;
 mod session;
 mod ship;
 mod telemetry;

@@ -48,8 +48,10 @@ fn shells_are_given_completions() {
 fn help() {
     let mut session = Session::here();
     session.skein("--help", 0).skein("--version", 0);
-    let runs =
-        ["run", "runs", "logs", "events", "approve", "reject", "signal", "cancel", "resume", "fork", "dlq"];
+    let runs = [
+        "run", "runs", "logs", "events", "approve", "reject", "signal", "cancel", "resume", "fork", "dlq",
+        "audit",
+    ];
     let sources = ["validate", "plan", "graph", "schema", "explain", "list", "show", "completions"];
     let around = ["init", "demo", "doctor", "bench"];
     for command in sources.iter().chain(&runs).chain(&around) {

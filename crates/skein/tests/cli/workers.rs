@@ -51,6 +51,12 @@ fn refused(worker: &str, noted: &str) {
     assert!(tried[0]["by"].as_str().is_some_and(|by| by.contains("a worker of")), "{}", tried[0]);
     let told = project.ends(&format!("events {run}"), 0);
     assert!(told.contains(&format!("tried to {noted}, and was refused")), "{told}");
+    let records = project.json("audit --action run.tamper", 0)["records"].clone();
+    assert_eq!(records.as_array().map(Vec::len), Some(1), "{records}");
+    assert_eq!(
+        (&records[0]["actor"]["role"], &records[0]["input"]["what"]),
+        (&"worker".into(), &noted.into())
+    );
 }
 
 #[test]

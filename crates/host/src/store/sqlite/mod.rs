@@ -44,9 +44,11 @@ use self::{
     write::AppendRow,
     writer::{Broken, Writer},
 };
+use crate::audit::Entry;
+
 use super::{
-    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Notify, RunRow,
-    Settled, Store, StoreError, Which, WhichDead, aside::Aside, blobs::Blobs, snapshots::Snapshots,
+    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Noted, Notify,
+    RunRow, Settled, Store, StoreError, Which, WhichDead, aside::Aside, blobs::Blobs, snapshots::Snapshots,
 };
 
 /// How long another program may keep the database to itself. Processes of ours take turns instead.
@@ -276,6 +278,15 @@ impl Store for Sqlite {
 
     fn watch(&self, notify: Notify) {
         self.mailbox.watch(notify);
+    }
+
+    fn note(&self, entries: &[Entry]) -> Result<(), StoreError> {
+        let entries = entries.to_vec();
+        Ok(self.writer.ask(0, true, move |db| write::note(db, &entries))?)
+    }
+
+    fn audit(&self, from: u64, each: &mut dyn FnMut(Noted) -> bool) -> Result<(), StoreError> {
+        read::audit(&self.readers, from, each)
     }
 
     fn quarantine(&self, run: &RunId, why: &str) -> Result<(), StoreError> {

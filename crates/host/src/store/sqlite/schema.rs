@@ -13,7 +13,9 @@ use super::{OpenError, place::Place};
 const APPLICATION: i64 = 0x536b_6569;
 
 /// What brings a database from version `index` to the next.
-const MIGRATIONS: &[&str] = &["CREATE TABLE definitions (
+const MIGRATIONS: &[&str] = &[RUNS, AUDIT];
+
+const RUNS: &str = "CREATE TABLE definitions (
        hash BLOB PRIMARY KEY,
        content BLOB NOT NULL,  -- the hash of what is frozen
        frozen BLOB NOT NULL
@@ -70,7 +72,17 @@ const MIGRATIONS: &[&str] = &["CREATE TABLE definitions (
        answer BLOB
      );
      CREATE INDEX unanswered ON letters (run) WHERE answer IS NULL;
-     CREATE INDEX answered ON letters (sent) WHERE answer IS NOT NULL;"];
+     CREATE INDEX answered ON letters (sent) WHERE answer IS NOT NULL;";
+
+/// Records are added and never changed. Whoever may write the file can get around that, and `audit::Chain` tells.
+const AUDIT: &str = "CREATE TABLE audit (
+       seq INTEGER PRIMARY KEY,
+       line BLOB NOT NULL
+     );
+     CREATE TRIGGER audit_kept BEFORE DELETE ON audit
+       BEGIN SELECT RAISE(ABORT, 'records of the audit stay'); END;
+     CREATE TRIGGER audit_unchanged BEFORE UPDATE ON audit
+       BEGIN SELECT RAISE(ABORT, 'records of the audit stay as they are'); END;";
 
 /// A connection that writes. What is acknowledged on it survives the loss of power.
 pub fn connect(place: &Place) -> rusqlite::Result<Connection> {
@@ -195,6 +207,21 @@ mod tests {
             migrate(&place, &mut db, alone).unwrap();
             assert_eq!(number(&db, "user_version").unwrap(), MIGRATIONS.len() as i64);
         }
+    }
+
+    /// What was kept before there was an audit stays, and is added to.
+    #[test]
+    fn a_database_without_an_audit_is_given_one() {
+        let (_dir, place) = place();
+        let mut db = connect(&place).unwrap();
+        migrate_by(&MIGRATIONS[..1], &place, &mut db, alone).unwrap();
+        db.execute_batch("INSERT INTO journal VALUES (1, 1, 0, 1, x'00', x'5b5d')").unwrap();
+        migrate(&place, &mut db, alone).unwrap();
+        let count = |table: &str| {
+            let sql = format!("SELECT count(*) FROM {table}");
+            db.query_row(&sql, [], |row| row.get::<_, i64>(0)).unwrap()
+        };
+        assert_eq!((count("journal"), count("audit")), (1, 0));
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn begun(run: &str, plan: &Plan) -> NewRun {
         head: head(RunStatus::Running, false),
         first: driver.poll_append(),
         open: Vec::new(),
+        audit: Vec::new(),
         settles: Vec::new(),
     }
 }

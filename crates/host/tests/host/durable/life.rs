@@ -2,7 +2,7 @@
 //! the people who answer, and ends when all are over.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     sync::{
@@ -23,7 +23,7 @@ use skein_host::{
     crew::{About, Crew},
     hands::{Hands, Running},
     host::{Capacity, Host, Told},
-    secret::Secrets,
+    secret::{From, Secrets},
     store::{RunRow, Store, Which},
 };
 
@@ -63,18 +63,26 @@ impl Place {
             programs: Default::default(),
             test_commands: Vec::new(),
             prices: Default::default(),
-            tools: Default::default(),
+            tools: [("pay".to_owned(), reference::pay())].into(),
             surroundings: Default::default(),
-            secrets: Default::default(),
+            secrets: self.secrets(),
             pass_env: Vec::new(),
             writes: Vec::new(),
             allow_unenforced: false,
+            overrides: Vec::new(),
+            handing: Default::default(),
         };
         about.value()
     }
 
+    fn secrets(&self) -> BTreeMap<String, From> {
+        let token = self.work.join("token");
+        fs::write(&token, "a-token-of-the-bank").unwrap();
+        [("BANK_TOKEN".to_owned(), From::File(token))].into()
+    }
+
     pub fn crew(&self) -> Crew {
-        let secrets = Secrets::load(&Default::default()).unwrap();
+        let secrets = Secrets::load(&self.secrets()).unwrap();
         Crew::new(&self.state, secrets, None).unwrap()
     }
 }

@@ -13,16 +13,20 @@ use std::{
 use serde_json::json;
 use skein_core::{
     ids::ArtifactName,
-    ir::{ArtifactIn, ArtifactOut, Convergence, Kind, RunStatus, Step, Workflow},
+    ir::{ArtifactIn, ArtifactOut, Convergence, Kind, RunStatus, Step, Worker, Workflow},
     plan::Plan,
     time::Millis,
 };
+
+use skein_host::crew::Tool;
 
 use super::kit::{
     after, branch, call, check_of, checked, each, gate, given, graph, parallel, plan, plan_of, repeat,
     retried, routed, run, script, undoes, undone_by, wait, work_of, workflow,
 };
 
+/// The step that a tool does.
+pub const PAYS: &str = "pay-it";
 /// What every script does first.
 const SIGN: &str = "echo \"$SKEIN_MARK\" >> \"ledger-$SKEIN_RUN_ID\"\n";
 
@@ -219,6 +223,33 @@ fn hands_on() -> Plan {
     plan(graph(vec![from, after(to, &["a"])]))
 }
 
+/// A tool that changes something and is given a secret.
+pub fn pay() -> Tool {
+    let text = format!("{SIGN}test -n \"$BANK_TOKEN\" && echo '{{\"paid\": true}}'");
+    Tool {
+        id: "pay".into(),
+        version: "1.0.0".into(),
+        mutates: vec!["external:bank".into()],
+        driver: "bank-cli".into(),
+        command: ["sh", "-c", &text].map(str::to_owned).into(),
+        function: None,
+        arguments: Vec::new(),
+        inputs: Default::default(),
+        outputs: Default::default(),
+        renames: Default::default(),
+        drop_outputs: Vec::new(),
+        exit_codes: Default::default(),
+        secrets: vec!["BANK_TOKEN".into()],
+        limit: None,
+    }
+}
+
+fn pays() -> Plan {
+    let mut step = run(PAYS, ":");
+    work_of(&mut step).worker = Worker::Tool { tool: "pay".into(), pinned: None };
+    plan(graph(vec![step, after(gate("g"), &[PAYS]), after(gives("b"), &["g"])]))
+}
+
 pub fn all() -> Vec<Reference> {
     let (good, failed) = (RunStatus::Succeeded, RunStatus::Failed);
     let cancel = |name, plan: fn() -> Plan, ends| Reference { cancelled: true, ..of(name, plan, ends) };
@@ -246,6 +277,7 @@ pub fn all() -> Vec<Reference> {
         of("sums-up", sums_up, good),
         of("goes-on", goes_on, good),
         of("hands-on", hands_on, good),
+        of("pays", pays, good),
     ]
 }
 

@@ -4,11 +4,14 @@ use std::{collections::BTreeSet, fs};
 
 use serde_json::Value;
 use skein_core::{
-    engine::{AttemptId, Event},
+    engine::{AttemptId, Decision, Event, InstanceIx, Outcome as Ended, StepAt},
     ids::RunId,
-    ir::{RunStatus, StepStatus},
+    ir::{ErrorClass, RunStatus, StepStatus},
 };
-use skein_host::store::{Owner, Store};
+use skein_host::{
+    audit::Chain,
+    store::{Noted, Owner, Store},
+};
 
 use super::{
     life::Place,
@@ -50,11 +53,62 @@ pub fn check(store: &dyn Store, place: &Place, run: &RunId) {
         }
     }
     assert_eq!(started, ended, "{run}: what was started has ended");
+    audited(store, run);
     let mut done = BTreeSet::new();
     for attempt in ledger(place, run) {
         assert!(started.contains(&attempt), "{run}: {attempt} was done and never recorded");
         assert!(done.insert(attempt), "{run}: {attempt} was done twice");
     }
+}
+
+/// The chain of the audit is whole, and of this run it tells each thing once: what its journal has, and nothing else.
+fn audited(store: &dyn Store, run: &RunId) {
+    let (mut chain, mut told) = (Chain::default(), Vec::new());
+    let mut follow = |noted: Noted| {
+        assert_eq!(noted.seq, chain.count, "no record is missing or there twice");
+        let record = chain.follow(&noted.line).unwrap_or_else(|broken| panic!("{broken}"));
+        let path = record["subject"]["path"].as_str().unwrap().to_owned();
+        if path.split('/').next() == Some(run.as_str()) {
+            told.push((
+                record["input"]["event"].as_u64().unwrap(),
+                record["action"].as_str().unwrap().to_owned(),
+            ));
+        }
+        true
+    };
+    store.audit(0, &mut follow).unwrap();
+    assert_eq!(told, expected(store, run), "{run}");
+}
+
+/// What the journal says that must be told.
+fn expected(store: &dyn Store, run: &RunId) -> Vec<(u64, String)> {
+    let (mut told, mut gates) = (Vec::new(), BTreeSet::new());
+    let pays = |attempt: &AttemptId| run.as_str() == "pays" && attempt.at == StepAt(InstanceIx(0), 0);
+    for (number, event) in (0..).zip(events(store, run.as_str())) {
+        let actions: &[&str] = match &event {
+            Event::Opened { opening, .. } => {
+                gates.insert(*opening);
+                &[]
+            }
+            Event::Decided { opening, decision, .. } => match (gates.contains(opening), decision) {
+                (true, Decision::Approve) => &["gate.approve"],
+                (true, Decision::Reject) => &["gate.reject"],
+                (false, Decision::Approve) => &["hold.approve"],
+                (false, Decision::Reject) => &["hold.reject"],
+            },
+            Event::CancelAsked { .. } => &["run.cancel"],
+            Event::AttemptStarted { attempt, .. } if pays(attempt) => &["tool.call", "secret.reveal"],
+            Event::AttemptEnded { attempt, .. } if pays(attempt) => &["tool.end"],
+            Event::StepEnded { outcome: Ended::Failed(ErrorClass::Timeout), at, .. }
+                if run.as_str() == "expires" && *at == StepAt(InstanceIx(0), 1) =>
+            {
+                &["gate.expire"]
+            }
+            _ => &[],
+        };
+        told.extend(actions.iter().map(|action| (number, (*action).to_owned())));
+    }
+    told
 }
 
 /// What the workers themselves wrote down.

@@ -12,6 +12,9 @@ use skein_host::store::{
     OpenRow, Owner, Sqlite, Store, StoreError, Which,
 };
 
+use super::audit::{
+    nothing_is_told_of_what_was_not_written, owners_share_one_chain, records_come_with_their_row,
+};
 use super::dead::{
     a_dead_letter_is_seen_to_once, a_run_sees_to_dead_letters_as_it_is_made,
     dead_letters_are_left_to_a_retry_or_not, dead_letters_come_with_their_row,
@@ -81,6 +84,9 @@ conformance! {
     a_dead_letter_is_seen_to_once
     dead_letters_are_left_to_a_retry_or_not
     a_run_sees_to_dead_letters_as_it_is_made
+    records_come_with_their_row
+    nothing_is_told_of_what_was_not_written
+    owners_share_one_chain
 }
 
 fn rows_come_back_as_they_were_in_order(world: &World) {

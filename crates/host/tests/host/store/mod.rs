@@ -1,3 +1,4 @@
+mod audit;
 mod child;
 mod conformance;
 mod dead;

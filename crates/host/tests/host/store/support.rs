@@ -46,6 +46,7 @@ pub fn new_run(run: &str) -> NewRun {
         head: head(RunStatus::Queued, false),
         first: None,
         open: Vec::new(),
+        audit: Vec::new(),
         settles: Vec::new(),
     }
 }
@@ -90,6 +91,7 @@ impl Log {
             open: None,
             dead: Vec::new(),
             retried: None,
+            audit: Vec::new(),
             answers: Vec::new(),
             urgent: false,
             last: false,

@@ -2,6 +2,7 @@
 //!
 //! A transaction that stays open keeps the log from being emptied, so a long journal is read in pages.
 
+mod audit;
 mod dead;
 mod journal;
 mod letter;
@@ -14,6 +15,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 
+pub use audit::audit;
 pub use dead::dead;
 pub use journal::journal;
 pub use letter::{answer, has_mail, letters};

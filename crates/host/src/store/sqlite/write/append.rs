@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 use skein_core::engine::Batch;
 
-use super::{dead, int, letter};
+use super::{audit, dead, int, letter};
 use crate::store::{
     Append, AppendError, Done, OpenRow,
     sqlite::{fault::Fault, mailbox::Held, owner::Me, writer::Write},
@@ -67,6 +67,7 @@ impl AppendRow {
             db.prepare_cached("DELETE FROM openings WHERE run = ?1")?.execute([self.key])?;
             insert_open(db, self.key, open)?;
         }
+        audit::note(db, &self.append.audit)?;
         dead::insert(db, self.key, &self.append.dead)?;
         if let Some(retried) = self.append.retried {
             dead::retried(db, self.key, retried)?;

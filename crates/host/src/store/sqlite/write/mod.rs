@@ -1,11 +1,13 @@
 //! What is written, one file for each noun. Everything here runs in a transaction of the writer.
 
 mod append;
+mod audit;
 mod dead;
 mod letter;
 mod run;
 
 pub use append::AppendRow;
+pub use audit::note;
 pub use dead::settle;
 pub use letter::{answer, send};
 pub use run::{Creation, claim, create, quarantine, release};

@@ -7,7 +7,7 @@ use skein_core::{ids::RunId, plan::Hash};
 
 use super::{
     append::{insert_open, insert_row, records},
-    dead, int, key,
+    audit, dead, int, key,
 };
 use crate::store::{
     Claim, ClaimError, NewRun, StoreError,
@@ -81,6 +81,7 @@ fn insert(db: &Connection, me: &Me, Creation { new, records }: &Creation) -> rus
         insert_row(db, key, row, records)?;
     }
     insert_open(db, key, &new.open)?;
+    audit::note(db, &new.audit)?;
     Ok(key)
 }
 

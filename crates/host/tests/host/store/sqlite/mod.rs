@@ -1,5 +1,6 @@
 //! What only the store on disk promises.
 
+mod audit;
 mod damage;
 mod ending;
 mod inbox;

@@ -1,0 +1,62 @@
+//! The one way to write a JSON value, so that its hash is one too: keys sorted, no white space. And that hash.
+
+use ring::digest;
+use serde_json::Value;
+
+/// A value on one line. Nests no deeper than what was parsed or made here.
+pub fn text(value: &Value) -> String {
+    let mut written = String::new();
+    write(value, &mut written);
+    written
+}
+
+fn write(value: &Value, to: &mut String) {
+    match value {
+        Value::Array(items) => {
+            to.push('[');
+            for (n, item) in items.iter().enumerate() {
+                to.push_str(if n > 0 { "," } else { "" });
+                write(item, to);
+            }
+            to.push(']');
+        }
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            to.push('{');
+            for (n, (name, value)) in fields.into_iter().enumerate() {
+                to.push_str(if n > 0 { "," } else { "" });
+                to.push_str(&Value::from(name.as_str()).to_string());
+                to.push(':');
+                write(value, to);
+            }
+            to.push('}');
+        }
+        plain => to.push_str(&plain.to_string()),
+    }
+}
+
+/// SHA-256 in hexadecimal.
+pub fn sum(bytes: &[u8]) -> String {
+    let sum = digest::digest(&digest::SHA256, bytes);
+    sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_sorted_at_every_depth_and_nothing_is_blank() {
+        let value = json!({"b": [1, {"z": null, "a": "x y"}], "a": true, "\"": 0.5});
+        assert_eq!(text(&value), r#"{"\"":0.5,"a":true,"b":[1,{"a":"x y","z":null}]}"#);
+    }
+
+    /// As `printf abc | sha256sum` has it.
+    #[test]
+    fn the_hash_is_the_one_that_others_compute() {
+        assert_eq!(sum(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

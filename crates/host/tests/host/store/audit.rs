@@ -1,0 +1,103 @@
+//! What any store must do with records of the audit. `conformance` runs each of these on each of them.
+
+use std::thread;
+
+use serde_json::{Value, json};
+use skein_core::time::Time;
+use skein_host::{
+    audit::{Actor, Chain, Entry, Subject},
+    store::{AppendError, NewRun, Noted, Store, StoreError},
+};
+
+use super::{
+    conformance::World,
+    support::{Log, append, id, new_run},
+};
+
+pub fn entry(name: &str) -> Entry {
+    Entry {
+        at: Time(5),
+        actor: Actor::person("ada"),
+        action: "gate.approve",
+        subject: Subject { kind: "gate", name: name.into(), path: None },
+        input: json!({"event": 1}),
+        output: Value::Null,
+    }
+}
+
+/// The records from one on, as they are kept.
+pub fn kept(store: &dyn Store, from: u64) -> Vec<Noted> {
+    let mut all = Vec::new();
+    store
+        .audit(from, &mut |noted| {
+            all.push(noted);
+            true
+        })
+        .unwrap();
+    all
+}
+
+/// What they are about. The whole chain must hold.
+pub fn told(store: &dyn Store) -> Vec<String> {
+    let mut chain = Chain::default();
+    let name = |noted: Noted| {
+        assert_eq!(noted.seq, chain.count);
+        let record = chain.follow(&noted.line).unwrap_or_else(|broken| panic!("{broken}"));
+        record["subject"]["ref"].as_str().unwrap().to_owned()
+    };
+    kept(store, 0).into_iter().map(name).collect()
+}
+
+pub fn records_come_with_their_row(world: &World) {
+    let store = world();
+    assert_eq!(told(&*store), [""; 0]);
+    store.create(&[NewRun { audit: vec![entry("start")], ..new_run("b") }]).unwrap();
+    let mut log = Log::create(&*store, "a");
+    let mut row = log.row(&["x"]);
+    row.audit = vec![entry("one"), entry("two")];
+    let batch = row.batch.clone();
+    append(&*store, row).unwrap();
+    log.wrote(&batch);
+    log.append(&*store, &["nothing to tell"]).unwrap();
+    store.note(&[entry("apart")]).unwrap();
+    assert_eq!(told(&*world()), ["start", "one", "two", "apart"]);
+    assert_eq!(kept(&*store, 2).iter().map(|noted| noted.seq).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(kept(&*store, u64::MAX), []);
+}
+
+pub fn nothing_is_told_of_what_was_not_written(world: &World) {
+    let store = world();
+    let log = Log::create(&*store, "a");
+    let mut row = Log { seq: 7, ..log }.row(&["x"]);
+    row.audit = vec![entry("lost")];
+    assert_eq!(append(&*store, row), Err(AppendError::Lost));
+    let twice = NewRun { audit: vec![entry("twice")], ..new_run("a") };
+    assert!(matches!(store.create(&[twice]), Err(StoreError::Failed(_))));
+    assert_eq!(store.run(&id("b")), Ok(None));
+    assert_eq!(told(&*store), [""; 0]);
+}
+
+/// Enough to fill pages, from several owners at once.
+pub fn owners_share_one_chain(world: &World) {
+    thread::scope(|scope| {
+        for owner in 0..4 {
+            let store = world();
+            scope.spawn(move || {
+                let mut log = Log::create(&*store, &format!("r{owner}"));
+                for n in 0..100 {
+                    let mut row = log.row(&["x"]);
+                    row.audit = vec![entry(&format!("{owner}.{n}")), entry("second")];
+                    let batch = row.batch.clone();
+                    append(&*store, row).unwrap();
+                    log.wrote(&batch);
+                }
+            });
+        }
+    });
+    let told = told(&*world());
+    assert_eq!(told.len(), 800);
+    for owner in 0..4 {
+        let own: Vec<_> = told.iter().filter_map(|name| name.strip_prefix(&format!("{owner}."))).collect();
+        assert_eq!(own, (0..100).map(|n| n.to_string()).collect::<Vec<_>>(), "in their order");
+    }
+}
