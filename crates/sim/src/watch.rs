@@ -277,7 +277,7 @@ fn about(state: &RunState, input: &Input) -> (Option<StepAt>, Option<Told>) {
                     return (None, None);
                 }
                 AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } => Told::Succeeded,
-                AttemptEnd::Failed { .. } => Told::Failed,
+                AttemptEnd::Failed { .. } | AttemptEnd::Unmerged { .. } => Told::Failed,
                 AttemptEnd::TimedOut => Told::TimedOut,
                 AttemptEnd::Stopped => Told::Stopped,
                 AttemptEnd::Interrupted => Told::Interrupted,
