@@ -21,6 +21,7 @@ use crate::{
     places::Places,
     problem::Voice,
     project::Project,
+    settle,
     source::{Position, Source},
     swdl,
 };
@@ -102,14 +103,15 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     }
     let Some(detected) = detect(sink) else { return (None, None) };
     let dialect = detected.dialect;
-    let lowered = match dialect {
+    let mut lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
         Dialect::Aip15 => aip15::lower(detected.tree, sink, project),
         Dialect::Ioa => ioa::lower(detected.tree, sink, project),
         Dialect::Swdl => swdl::lower(detected.tree, sink, project),
     };
-    if let Some(lowered) = &lowered {
+    if let Some(lowered) = &mut lowered {
         extension::check(dialect, lowered, sink);
+        settle::link(extension::conflict_of_all(dialect, lowered), &mut lowered.workflow);
     }
     (Some(dialect), lowered)
 }

@@ -29,6 +29,7 @@ mod read;
 pub mod render;
 mod schedule;
 mod schema;
+mod settle;
 mod source;
 mod swdl;
 mod xskein;

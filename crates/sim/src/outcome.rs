@@ -197,7 +197,10 @@ fn is_unmerged(rng: &mut Rng, step: &Step) -> bool {
 
 fn main_end(rng: &mut Rng, step: &Step, luck: Luck, now: Time) -> AttemptEnd {
     if is_unmerged(rng, step) {
-        return AttemptEnd::Unmerged { output: Arc::new(output(rng, step)), message: "it does not fit".into() };
+        return AttemptEnd::Unmerged {
+            output: Arc::new(output(rng, step)),
+            message: "it does not fit".into(),
+        };
     }
     let good = match luck {
         Luck::Calm => 970,

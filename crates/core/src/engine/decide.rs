@@ -212,6 +212,10 @@ impl<'a> Decision<'a> {
             if step.phase != Phase::Pending {
                 continue;
             }
+            // One that was to settle a conflict may have stopped all.
+            if !self.state.instance(at.0).is_going() {
+                return self.later(Todo::Settle(at.0));
+            }
             let settles = self.entry(at.0).settler(at.1) == Some(dependent.1);
             if !effect.satisfies && !settles {
                 self.end_step(dependent, End::of(Outcome::Skipped(Skip::Upstream(at.1))));

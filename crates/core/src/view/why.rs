@@ -150,7 +150,9 @@ impl About<'_> {
         let entry = self.plan.definition.scope(self.names.scope(self.at.0));
         let places = self.step.after.iter().filter_map(|id| entry.by_id.get(id));
         let places = places.map(|step| StepAt(self.at.0, *step));
-        let met = |at: &StepAt| self.state.step(*at).effect.is_some_and(|effect| effect.satisfies);
+        let settles = |at: &StepAt| entry.settler(at.1) == Some(self.at.1);
+        let met =
+            |at: &StepAt| self.state.step(*at).effect.is_some_and(|effect| effect.satisfies || settles(at));
         places.filter(|at| !met(at)).map(|at| self.names.step(at)).collect()
     }
 

@@ -136,6 +136,11 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     if tree.earlier.is_some() {
         environment.push(("SKEIN_CHANGES".into(), files.earlier().into()));
     }
+    if !tree.conflicts.is_empty() {
+        let told = serde_json::to_vec_pretty(&tree.conflicts).expect("it is plain data");
+        files.root().write_new(AttemptDir::CONFLICTS, &told).map_err(wrong)?;
+        environment.push(("SKEIN_CONFLICTS".into(), files.conflicts().into()));
+    }
     let own_files = if job.writes_apart() { files.back().map_err(wrong)? } else { folder.clone() };
     let briefing = briefing::of(shared, job);
     let plain = Around {
@@ -148,13 +153,15 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         answers: false,
         put_back: tree.put_back,
         earlier: tree.earlier.as_deref(),
+        conflicts: &tree.conflicts,
     };
     let command = Command::of(job, |agent| prompt::of(job, agent, plain)).map_err(never)?;
     let speaks = command.speaks;
     let mut task = task(shared, job, &run, &files, &folder, command);
     task.environment = environment;
     let own = tree.behind(visit).map_err(never)?;
-    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
+    let beside = tree.beside(visit).map_err(never)?;
+    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own, beside };
     let (behind, made) = confine::behind(shared, job, &places).map_err(wrong)?;
     if behind.is_some() {
         let scratch = files.scratch().map_err(wrong)?;

@@ -215,10 +215,10 @@ impl Gen {
                     following[of] == Some(by)
                 } else {
                     let early = (0..by).any(|early| skeleton.after[early].contains(&of));
-                    let both = skeleton.settled[by].is_some() || skeleton.settled.contains(&Some(of));
-                    of < by && !early && !both
+                    of < by && !early
                 };
-                if work && free && fits && self.rng.percent(25) {
+                let both = skeleton.settled[by].is_some() || skeleton.settled.contains(&Some(of));
+                if !both && work && free && fits && self.rng.percent(25) {
                     skeleton.settled[of] = Some(by);
                 }
             }

@@ -202,13 +202,7 @@ impl Fold<'_> {
         (more.started, more.ended) = (reused.started, Some(reused.ended));
     }
 
-    fn end(
-        &mut self,
-        at: StepAt,
-        ended: Ended,
-        output: &Arc<Value>,
-        error: Option<&crate::engine::Error>,
-    ) {
+    fn end(&mut self, at: StepAt, ended: Ended, output: &Arc<Value>, error: Option<&crate::engine::Error>) {
         let Ended { outcome, effect, route, settler } = ended;
         // A condition that is false counts too, or a cursor could go round for ever.
         if !matches!(outcome, Outcome::Skipped(crate::engine::Skip::Upstream(_))) {

@@ -22,9 +22,8 @@ impl Decision<'_> {
             (Outcome::Skipped(Skip::Condition), None) if self.settles_any(at) => (end, Effect::GO_ON, None),
             (Outcome::Succeeded | Outcome::Cancelled, _) | (_, None) => (end, effect, None),
             (_, Some(first)) => {
-                let failed = |step: &StepAt| {
-                    effect_of(self.step(*step), Outcome::Failed(ErrorClass::NonRetryable))
-                };
+                let failed =
+                    |step: &StepAt| effect_of(self.step(*step), Outcome::Failed(ErrorClass::NonRetryable));
                 let effect = left.iter().map(failed).fold(effect, Effect::and);
                 let error = Some(self.unsettled(*first, &left, end.error));
                 (End { error, ..end }, effect, None)
@@ -46,10 +45,11 @@ impl Decision<'_> {
     fn takes_over(&self, at: StepAt, end: &End) -> Option<u32> {
         let settler = self.entry(at.0).settler(at.1)?;
         let failed = matches!(end.outcome, Outcome::Failed(_));
-        let conflict = end.error.as_ref().is_some_and(|error| error.code.as_deref() == Some(code::MERGE_CONFLICT));
+        let conflict =
+            end.error.as_ref().is_some_and(|error| error.code.as_deref() == Some(code::MERGE_CONFLICT));
         let unmerged = self.state.more(at).is_some_and(|more| more.unmerged);
-        let comes = self.entry(at.0).is_routed()
-            || self.state.step(StepAt(at.0, settler)).phase == Phase::Pending;
+        let comes =
+            self.entry(at.0).is_routed() || self.state.step(StepAt(at.0, settler)).phase == Phase::Pending;
         let goes = self.state.instance(at.0).is_going();
         (failed && conflict && unmerged && comes && goes).then_some(settler)
     }
