@@ -111,7 +111,10 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     };
     if let Some(lowered) = &mut lowered {
         extension::check(dialect, lowered, sink);
-        settle::link(extension::conflict_of_all(dialect, lowered), &mut lowered.workflow);
+        let conflict = extension::conflict_of_all(dialect, lowered);
+        if !settle::link(conflict.as_ref(), &mut lowered.workflow) {
+            extension::warn_idle(dialect, lowered, sink);
+        }
     }
     (Some(dialect), lowered)
 }

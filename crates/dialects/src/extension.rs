@@ -39,6 +39,13 @@ pub(crate) fn conflict_of_all(dialect: Dialect, lowered: &Lowered) -> Option<Ste
     StepId::new(of_all(dialect, lowered)?.get("conflict")?.raw()?).ok()
 }
 
+/// Says that nobody has conflicts that this step could settle.
+pub(crate) fn warn_idle(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
+    let Some(block) = of_all(dialect, lowered) else { return };
+    let why = "the step that it names comes right after none that has a worktree";
+    warn_ignored(block, &["conflict"], &lowered.voice.in_words(why), sink);
+}
+
 pub(crate) fn check(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
     let whole = of_all(dialect, lowered);
     let steps = lowered.places.steps().filter_map(|(id, node)| Some((id, block(dialect, node)?)));

@@ -14,21 +14,22 @@ use skein_core::{
 };
 
 /// Adds to every scope what settling needs. `all`: who settles for the steps that it comes right after and that name
-/// nobody.
-pub(crate) fn link(all: Option<StepId>, workflow: &mut Workflow) {
+/// nobody. Whether there are such steps, if it is one of the workflow.
+pub(crate) fn link(all: Option<&StepId>, workflow: &mut Workflow) -> bool {
     let mut known = BTreeSet::new();
     let mut any = false;
     each_scope(&mut workflow.scope, &mut |scope| {
         any |= all.is_some() || scope.steps.iter().any(|step| step.policy.settled_by.is_some());
-        known.extend(scope.steps.iter().filter(|_| any).map(|step| step.id.clone()));
     });
     if !any {
-        return;
+        return true;
     }
     each_scope(&mut workflow.scope, &mut |scope| {
-        if let Some(all) = &all {
-            inherit(all, scope);
-        }
+        known.extend(scope.steps.iter().map(|step| step.id.clone()))
+    });
+    let mut used = all.is_none_or(|all| !known.contains(all));
+    each_scope(&mut workflow.scope, &mut |scope| {
+        used |= all.is_some_and(|all| inherit(all, scope));
         for step in &mut scope.steps {
             // That nobody is called so has been said.
             let unknown = step.policy.settled_by.as_ref().is_some_and(|by| !known.contains(by));
@@ -40,6 +41,7 @@ pub(crate) fn link(all: Option<StepId>, workflow: &mut Workflow) {
             order(scope);
         }
     });
+    used
 }
 
 /// Recursion is bounded by the limit on nesting.
@@ -60,20 +62,24 @@ fn each_scope(scope: &mut Scope, each: &mut impl FnMut(&mut Scope)) {
     }
 }
 
-/// Who settles for all settles for the steps that it comes right after.
-fn inherit(all: &StepId, scope: &mut Scope) {
-    let Some(settler) = scope.steps.iter().find(|step| step.id == *all) else { return };
-    let after: BTreeSet<StepId> = settler.after.iter().cloned().collect();
-    let routed = scope.shape != Shape::Graph;
-    for step in &mut scope.steps {
-        let follows = match routed {
-            true => step.next.as_ref() == Some(&Target::Step(all.clone())),
-            false => after.contains(&step.id),
+/// Who settles for all settles for the steps that it comes right after. Whether there are any.
+fn inherit(all: &StepId, scope: &mut Scope) -> bool {
+    let Some(place) = scope.steps.iter().position(|step| step.id == *all) else { return false };
+    let after: BTreeSet<StepId> = scope.steps[place].after.iter().cloned().collect();
+    let (routed, named) = (scope.shape != Shape::Graph, Target::Step(all.clone()));
+    let mut any = false;
+    for (i, step) in scope.steps.iter_mut().enumerate() {
+        let follows = match (routed, &step.next) {
+            (false, _) => after.contains(&step.id),
+            (true, Some(next)) => *next == named,
+            (true, None) => i + 1 == place,
         };
         if follows && step.policy.settled_by.is_none() && is_merged(step) {
             Arc::make_mut(step).policy.settled_by = Some(all.clone());
         }
+        any |= step.policy.settled_by.as_ref() == Some(all);
     }
+    any
 }
 
 fn is_merged(step: &Step) -> bool {

@@ -170,8 +170,8 @@ fn finished(rng: &mut Rng, state: &RunState, at: StepAt, live: Option<AttemptId>
             AttemptEnd::Checked { finding: Finding::Complete, reasons: Vec::new(), fingerprints: Vec::new() }
         }
         2 => AttemptEnd::TimedOut,
-        3 => AttemptEnd::Unmerged { output: Arc::new(json!({"n": 1, "flag": true})), message: "no".into() },
-        4 => AttemptEnd::Stopped,
+        3..5 => AttemptEnd::Stopped,
+        8 => AttemptEnd::Unmerged { output: Arc::new(json!({"n": 1, "flag": true})), message: "no".into() },
         5 => AttemptEnd::Interrupted,
         7 => AttemptEnd::HandedOver { to: "another".into(), message: "no".into() },
         6 => AttemptEnd::Blocked { reason: *rng.pick(&HoldReason::ALL), until: None, message: "no".into() },

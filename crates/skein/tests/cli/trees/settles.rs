@@ -169,8 +169,7 @@ fn a_killed_step_that_settles_is_told_the_same_again() {
 #[test]
 fn it_can_be_settled_in_a_tree_of_its_own() {
     let script = format!("set -e\n{TREE}\ncat left.txt right.txt; head -1 \"$tree/a.txt\" >> a.txt");
-    let project =
-        repository(&flow(&two(&apart("settle", "", &script), "grep left a.txt && grep right a.txt")));
+    let project = meeting(&flow(&two(&apart("settle", "", &script), "grep left a.txt && grep right a.txt")));
     let result = project.json("run flow.yaml", 0);
     assert_eq!(of(&result, "both")["status"], "succeeded", "{result}");
     let (lost, _) = sides(&result);
