@@ -47,6 +47,8 @@ mod interruption;
 mod policies;
 #[path = "scripts/retries.rs"]
 mod retries;
+#[path = "scripts/settles.rs"]
+mod settles;
 #[path = "scripts/timeouts.rs"]
 mod timeouts;
 #[path = "scripts/undo.rs"]

@@ -21,7 +21,7 @@ use crate::{
     places::Places,
     problem::Voice,
     project::Project,
-    reveal,
+    reveal, settle,
     source::{Position, Source},
     swdl,
 };
@@ -103,15 +103,19 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     }
     let Some(detected) = detect(sink) else { return (None, None) };
     let dialect = detected.dialect;
-    let lowered = match dialect {
+    let mut lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
         Dialect::Aip15 => aip15::lower(detected.tree, sink, project),
         Dialect::Ioa => ioa::lower(detected.tree, sink, project),
         Dialect::Swdl => swdl::lower(detected.tree, sink, project),
     };
-    if let Some(lowered) = &lowered {
+    if let Some(lowered) = &mut lowered {
         extension::check(dialect, lowered, sink);
         reveal::check(lowered, project, sink);
+        let conflict = extension::conflict_of_all(dialect, lowered);
+        if !settle::link(conflict.as_ref(), &mut lowered.workflow) {
+            extension::warn_idle(dialect, lowered, sink);
+        }
     }
     (Some(dialect), lowered)
 }

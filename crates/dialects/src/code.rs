@@ -84,6 +84,7 @@ codes! { // table
     0212 NotBefore Error,
     0213 BadUndo Error,
     0214 TooBig Error,
+    0215 BadSettler Error,
     // Expressions.
     0301 BadExpression Error,
     0302 ReadsUnknownStep Error,

@@ -27,10 +27,27 @@ const SHARED: &str = "shared";
 const OF_WORKER: &[&str] =
     &["agents", "evidence", "network", "protect", "secrets", "test_commands", "workspace"];
 
-pub(crate) fn check(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
+/// What the block of the workflow says of workspaces.
+fn of_all(dialect: Dialect, lowered: &Lowered) -> Option<Node<'_>> {
     let root = lowered.places.tree.root();
     let top = if dialect == Dialect::Ioa { root.get("spec") } else { Some(root) };
-    let whole = top.and_then(|node| block(dialect, node)).and_then(|block| block.get("workspace"));
+    block(dialect, top?)?.get("workspace")
+}
+
+/// The step that the block of the workflow names to settle conflicts.
+pub(crate) fn conflict_of_all(dialect: Dialect, lowered: &Lowered) -> Option<StepId> {
+    StepId::new(of_all(dialect, lowered)?.get("conflict")?.raw()?).ok()
+}
+
+/// Says that nobody has conflicts that this step could settle.
+pub(crate) fn warn_idle(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
+    let Some(block) = of_all(dialect, lowered) else { return };
+    let why = "the step that it names comes right after none that has a worktree";
+    warn_ignored(block, &["conflict"], &lowered.voice.in_words(why), sink);
+}
+
+pub(crate) fn check(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
+    let whole = of_all(dialect, lowered);
     let steps = lowered.places.steps().filter_map(|(id, node)| Some((id, block(dialect, node)?)));
     let mut steps = steps.peekable();
     if whole.is_none() && steps.peek().is_none() {

@@ -30,6 +30,7 @@ pub mod render;
 mod reveal;
 mod schedule;
 mod schema;
+mod settle;
 mod source;
 mod swdl;
 mod xskein;

@@ -80,6 +80,7 @@ fn code(code: ProblemCode) -> Code {
         P::NoArms | P::TooFewLanes | P::NoSignals => Code::TooFew,
         P::UnknownDependency | P::UnknownTarget | P::UnknownStart => Code::UnknownStep,
         P::SelfDependency | P::Cycle => Code::Cycle,
+        P::BadSettler => Code::BadSettler,
         P::Unreachable => Code::Unreachable,
         P::BadLoopMax
         | P::BadParallelism

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use skein_core::{
+    ids::StepId,
     ir::{Budget, BudgetMode, EachErrors, ErrorClass, Evidence, HoldReason, Kind, OnInterrupted, Step},
     limits,
     secret_name::variable,
@@ -34,6 +35,8 @@ pub struct XSkein {
     pub budget: Option<Budget>,
     pub quota_waits: Option<bool>,
     pub worktree: Option<bool>,
+    /// The step that settles what cannot be merged. Of a workflow: for the steps that it comes right after.
+    pub conflict: Option<String>,
     pub on_interrupted: Option<OnInterrupted>,
     pub no_network: Option<bool>,
     pub secrets: Vec<String>,
@@ -192,7 +195,7 @@ impl XSkein {
             self.keep("workspace.merge", merge.value);
         }
         if let Some(step) = fields.optional("conflict").and_then(|given| given.words(sink)) {
-            self.keep("workspace.conflict", step.value);
+            self.conflict = Some(step.value.to_owned());
         }
         fields.finish(sink);
     }
@@ -253,10 +256,14 @@ impl XSkein {
         if self.quota_waits == Some(true) {
             policy.holds.insert(ErrorClass::RateLimit, HoldReason::Quota);
         }
+        let merges = self.kept.get("workspace.merge") != Some(&Value::Bool(false));
         match &mut step.kind {
             Kind::Work(work) => {
                 let isolation = &mut work.isolation;
                 isolation.worktree = self.worktree.unwrap_or(isolation.worktree);
+                if isolation.worktree && merges {
+                    policy.settled_by = self.conflict.and_then(|step| StepId::new(step).ok());
+                }
                 isolation.no_network = self.no_network.unwrap_or(isolation.no_network);
                 isolation.secrets = self.secrets;
                 isolation.protect = self.protect.unwrap_or_default();

@@ -15,6 +15,7 @@ mod inside;
 mod openings;
 mod reuse;
 mod run;
+mod settle;
 mod undo;
 
 #[cfg(test)]
@@ -190,9 +191,7 @@ impl Acceptor {
             Event::SignalTaken { opening, name, payload, kept } => {
                 self.signal_taken(*opening, name, payload, *kept)
             }
-            Event::StepEnded { at, outcome, output, error, effect, route, .. } => {
-                self.step_ended(*at, *outcome, output, error.as_ref(), *effect, *route)
-            }
+            Event::StepEnded { .. } => self.step_ended(event),
             Event::InstanceReused(reused) => self.instance_reused(reused),
             Event::StepReused(reused) => self.step_reused(reused),
             Event::CancelAsked { .. } => {

@@ -234,6 +234,10 @@ impl Coverage {
                 "fork agreed",
                 "fork of a fork",
                 "fork refused",
+                "a conflict",
+                "a conflict is settled",
+                "a conflict is not settled",
+                "there is no conflict",
             ]
             .map(str::to_owned),
         );

@@ -125,13 +125,30 @@ fn right_choice(past: &Past, from: u32, fork: &Fork) -> Result<(), String> {
             false => Ok(()),
         };
     }
+    let good = all_good(past, from);
     for step in (0..).zip(&entry.scope.steps).map(|(i, _)| i) {
-        let right = is_good(past, from, step);
+        let right = good.contains(&step);
         if reused.contains(&step) != right {
             return Err(format!("fork: whether step {step} is reused should be {right}"));
         }
     }
     Ok(())
+}
+
+/// The steps of a graph that can be reused. A conflict can only be with who settled it.
+fn all_good(past: &Past, from: u32) -> BTreeSet<u32> {
+    let entry = past.plan().definition.scope(past.plan().definition.root().root);
+    let mut good: BTreeSet<u32> = (0..entry.len()).filter(|step| is_good(past, from, *step)).collect();
+    loop {
+        let bad = good.iter().copied().find(|step| {
+            let more = past.state().more(StepAt(InstanceIx::ROOT, *step));
+            let settler = more.and_then(|more| more.settler);
+            let after = entry.step(*step).after.iter().filter_map(|id| entry.by_id.get(id));
+            !settler.iter().chain(after).all(|other| good.contains(other))
+        });
+        let Some(bad) = bad else { return good };
+        good.remove(&bad);
+    }
 }
 
 /// Whether a step of a graph and all that it comes after ended well enough to be reused, and none of them is the one.

@@ -99,7 +99,10 @@ impl Invariants {
         let entry = self.plan.definition.scope(instance.scope);
         for id in &entry.step(at.1).after {
             let dependency = &instance.steps[entry.by_id[id] as usize];
-            if !dependency.effect.is_some_and(|effect| effect.satisfies) {
+            // Who settles its conflicts waits for any end of it.
+            let settles =
+                entry.step(entry.by_id[id]).policy.settled_by.as_ref() == Some(&entry.step(at.1).id);
+            if !dependency.effect.is_some_and(|effect| effect.satisfies || settles) {
                 return Err(format!("I4: {at:?} started before `{id}` had ended"));
             }
         }
@@ -173,8 +176,11 @@ impl Invariants {
 
     pub fn after(&mut self, state: &RunState, _at: Time, event: &Event) -> Result<(), String> {
         let completed = match event {
-            Event::StepEnded { at, outcome: Outcome::Succeeded, .. } => Some(*at),
-            Event::StepReused(reused) if reused.outcome == Outcome::Succeeded => Some(reused.at),
+            Event::StepEnded { at, outcome: Outcome::Succeeded, .. }
+            | Event::StepEnded { at, settler: Some(_), .. } => Some(*at),
+            Event::StepReused(reused) if reused.outcome == Outcome::Succeeded || reused.settler.is_some() => {
+                Some(reused.at)
+            }
             _ => None,
         };
         if let Some(at) = completed {

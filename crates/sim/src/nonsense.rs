@@ -100,15 +100,21 @@ fn all_steps(state: &RunState) -> Vec<StepAt> {
 pub fn anything(plan: &Plan, state: &RunState, rng: &mut Rng) -> Option<Input> {
     if state.phase == RunPhase::Quarantined {
         let broken = Input::Break { message: "again".into() };
-        return Some(if rng.percent(50) {
-            start(state)
-        } else if rng.percent(30) {
-            broken
-        } else {
-            before(rng)
+        return Some(match rng.below(15) {
+            0..3 => start(state),
+            3 => broken,
+            _ => before(rng),
         });
     }
     let steps = all_steps(state);
+    // Few have been asked about and are not any more, and have not ended.
+    let asked = |opening: &&skein_core::engine::OpeningState| {
+        matches!(state.step(opening.at).phase, Phase::Pending | Phase::Stopping)
+    };
+    if let Some(opening) = state.openings.iter().find(asked).filter(|_| rng.percent(30)) {
+        let by = crate::outcome::actor(&opening.approvers);
+        return Some(decision(rng, state, opening.at, by));
+    }
     let present: Vec<Phase> = Phase::ALL.into_iter().filter(|phase| state.count(*phase) > 0).collect();
     let rare: Vec<Phase> = present.iter().copied().filter(|phase| RARE.contains(phase)).collect();
     let any = rare.is_empty() || rng.percent(40);
@@ -171,6 +177,7 @@ fn finished(rng: &mut Rng, state: &RunState, at: StepAt, live: Option<AttemptId>
         }
         2 => AttemptEnd::TimedOut,
         3..5 => AttemptEnd::Stopped,
+        8 => AttemptEnd::Unmerged { output: Arc::new(json!({"n": 1, "flag": true})), message: "no".into() },
         5 => AttemptEnd::Interrupted,
         7 => AttemptEnd::HandedOver { to: "another".into(), message: "no".into() },
         6 => AttemptEnd::Blocked { reason: *rng.pick(&HoldReason::ALL), until: None, message: "no".into() },

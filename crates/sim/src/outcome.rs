@@ -113,7 +113,7 @@ pub fn report(seed: u64, who: &Who<'_>, step: &Step, luck: Luck, now: Time) -> R
     let mut rng = stream(seed, who, "report");
     let end = match who.role {
         Role::Main => main_end(&mut rng, step, luck, now),
-        Role::Check => check_end(&mut rng, luck, now),
+        Role::Check => check_end(&mut rng, step, luck, now),
         Role::Summary => summary_end(&mut rng, now),
         Role::Undo => undo_end(&mut rng, luck, now),
     };
@@ -190,7 +190,18 @@ pub fn stray_signals(seed: u64, names: impl IntoIterator<Item = SignalName>) -> 
         .collect()
 }
 
+/// What does not fit happens more often where somebody settles it.
+fn is_unmerged(rng: &mut Rng, step: &Step) -> bool {
+    rng.percent(if step.policy.settled_by.is_some() { 35 } else { 1 })
+}
+
 fn main_end(rng: &mut Rng, step: &Step, luck: Luck, now: Time) -> AttemptEnd {
+    if is_unmerged(rng, step) {
+        return AttemptEnd::Unmerged {
+            output: Arc::new(output(rng, step)),
+            message: "it does not fit".into(),
+        };
+    }
     let good = match luck {
         Luck::Calm => 970,
         Luck::Usual => 850,
@@ -255,7 +266,10 @@ fn later(rng: &mut Rng, now: Time) -> Time {
     now.after(ANSWERED_WITHIN.plus(Millis::seconds(rng.between(1, 240))))
 }
 
-fn check_end(rng: &mut Rng, luck: Luck, now: Time) -> AttemptEnd {
+fn check_end(rng: &mut Rng, step: &Step, luck: Luck, now: Time) -> AttemptEnd {
+    if is_unmerged(rng, step) {
+        return AttemptEnd::Unmerged { output: Arc::new(json!(1)), message: "it does not fit".into() };
+    }
     let complete = if luck == Luck::Rough { 25 } else { 45 };
     let finding = match rng.below(100) {
         n if n < complete => Finding::Complete,
@@ -341,6 +355,7 @@ mod tests {
                     AttemptEnd::Checked { .. } => "checked",
                     AttemptEnd::Failed { retry_at: Some(_), .. } => "failed until",
                     AttemptEnd::Failed { .. } => "failed",
+                    AttemptEnd::Unmerged { .. } => "unmerged",
                     AttemptEnd::TimedOut => "timed out",
                     AttemptEnd::Stopped => "stopped",
                     AttemptEnd::Blocked { until: Some(_), .. } => "blocked until",
@@ -350,7 +365,7 @@ mod tests {
                 });
             }
         }
-        assert_eq!(seen.len(), 9, "{seen:?}");
+        assert_eq!(seen.len(), 10, "{seen:?}");
         assert!(!seen.contains("interrupted"), "only the world interrupts");
     }
 

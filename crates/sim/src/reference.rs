@@ -9,6 +9,7 @@
 //! [`Outcomes`] says.
 
 mod composite;
+mod conflict;
 mod env;
 mod frame;
 mod graph;

@@ -171,6 +171,21 @@ impl Watch {
     }
 
     fn count(&mut self, event: &Event) {
+        if let Event::StepEnded { at, settler, .. } = event {
+            let scope = self.plan.definition.scope(self.shadow.instance(at.0).scope);
+            let settled = match self.shadow.step_status(*at) {
+                StepStatus::Succeeded => "a conflict is settled",
+                StepStatus::Skipped => "there is no conflict",
+                _ => "a conflict is not settled",
+            };
+            let settles = scope
+                .scope
+                .steps
+                .iter()
+                .any(|step| step.policy.settled_by.as_ref() == Some(&scope.step(at.1).id));
+            let points = [settles.then_some(settled), settler.map(|_| "a conflict")];
+            points.into_iter().flatten().for_each(|point| self.coverage.sometimes(point));
+        }
         match event {
             Event::StepEnded { at, .. } => {
                 let status = self.shadow.step_status(*at);
@@ -277,7 +292,7 @@ fn about(state: &RunState, input: &Input) -> (Option<StepAt>, Option<Told>) {
                     return (None, None);
                 }
                 AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } => Told::Succeeded,
-                AttemptEnd::Failed { .. } => Told::Failed,
+                AttemptEnd::Failed { .. } | AttemptEnd::Unmerged { .. } => Told::Failed,
                 AttemptEnd::TimedOut => Told::TimedOut,
                 AttemptEnd::Stopped => Told::Stopped,
                 AttemptEnd::Interrupted => Told::Interrupted,

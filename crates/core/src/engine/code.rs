@@ -12,6 +12,7 @@ pub const INPUT_MISSING: &str = "input_missing";
 pub const INTERRUPTED: &str = "interrupted";
 pub const LOOP_MAX: &str = "loop_max_iterations";
 pub const MAX_STEPS: &str = "max_steps";
+pub const MERGE_CONFLICT: &str = "merge_conflict";
 pub const NOT_A_LIST: &str = "not_a_list";
 pub const OUTPUT_INVALID: &str = "output_invalid";
 pub const PROTECTED: &str = "protected";

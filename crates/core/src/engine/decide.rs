@@ -174,7 +174,7 @@ impl<'a> Decision<'a> {
 
     /// Ends a step with what its policy says of that outcome.
     pub fn end_step(&mut self, at: StepAt, end: End) {
-        let effect = effect_of(self.step(at), end.outcome);
+        let (end, effect, settler) = self.effect(at, end);
         let entry = self.entry(at.0);
         let goes = self.state.instance(at.0).is_going() && effect.then == Then::GoOn;
         let route = (entry.is_routed() && goes).then(|| match (effect.satisfies, end.route) {
@@ -183,7 +183,7 @@ impl<'a> Decision<'a> {
             (true, None) => entry.next[at.1 as usize].into(),
         });
         let End { outcome, output, error, .. } = end;
-        self.emit(Event::StepEnded { at, outcome, output, error, effect, route });
+        self.emit(Event::StepEnded { at, outcome, output, error, effect, route, settler });
         if effect.then == Then::GoOn || !self.state.instance(at.0).is_going() {
             return self.later(Todo::StepEnded(at));
         }
@@ -212,7 +212,12 @@ impl<'a> Decision<'a> {
             if step.phase != Phase::Pending {
                 continue;
             }
-            if !effect.satisfies {
+            // One that was to settle a conflict may have stopped all.
+            if !self.state.instance(at.0).is_going() {
+                return self.later(Todo::Settle(at.0));
+            }
+            let settles = self.entry(at.0).settler(at.1) == Some(dependent.1);
+            if !effect.satisfies && !settles {
                 self.end_step(dependent, End::of(Outcome::Skipped(Skip::Upstream(at.1))));
             } else if step.unmet == 0 {
                 self.arrive_later(dependent);
@@ -259,7 +264,7 @@ impl End {
 }
 
 /// What the policy of a step says of an outcome.
-fn effect_of(step: &Step, outcome: Outcome) -> Effect {
+pub(super) fn effect_of(step: &Step, outcome: Outcome) -> Effect {
     let effects = &step.policy.effects;
     match outcome {
         Outcome::Succeeded => effects.succeeded,

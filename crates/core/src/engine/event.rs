@@ -177,6 +177,9 @@ pub enum Event {
         /// Where the cursor goes, in a routed scope that goes on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         route: Option<Route>,
+        /// The step that settles what this one could not merge. Its failure counts only if that one does not succeed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        settler: Option<u32>,
     },
     /// How a step ended in another run, as if it had in this one.
     StepReused(Box<StepReused>),

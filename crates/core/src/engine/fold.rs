@@ -6,7 +6,7 @@ use super::{
     transitions::Phase,
 };
 use crate::{
-    ir::{Kind, Per, StepPolicy},
+    ir::{Effect, Kind, Per, StepPolicy},
     plan::{Plan, ScopeEntry},
     time::Time,
 };
@@ -218,10 +218,12 @@ impl<'a> Fold<'a> {
         }
     }
 
-    pub fn satisfy_dependents(&mut self, at: StepAt) {
+    /// Who depends on a step that satisfies waits for one less; who settles its conflicts does so after any end.
+    pub fn satisfy_dependents(&mut self, at: StepAt, effect: Effect) {
         let entry = self.entry(at.0);
         let instance = self.instance(at.0);
-        for dependent in entry.dependents(at.1) {
+        let waits = |dependent: &&u32| effect.satisfies || entry.settler(at.1) == Some(**dependent);
+        for dependent in entry.dependents(at.1).iter().filter(waits) {
             let step = &mut instance.steps[*dependent as usize];
             step.unmet = step.unmet.saturating_sub(1);
         }

@@ -36,6 +36,8 @@ pub enum Again {
     /// How it ended made the run fail.
     Failed,
     Cancelled,
+    /// What it could not merge is settled anew, for which it must be there.
+    Conflict,
     /// It comes after one that is done again.
     After,
 }
@@ -156,6 +158,10 @@ impl Past {
                 Some(_) => {}
             }
         }
+        // Who settles what the last could not merge is not among them.
+        if let Some(last) = kept.pop_if(|end| end.step.settler.is_some()) {
+            again.insert(0, (last.step.at.1, Again::Conflict));
+        }
         Some((kept, again))
     }
 
@@ -172,12 +178,21 @@ impl Past {
         let seeds = (0..).zip(&done).filter(|(i, done)| !**done || spoilt.contains_key(i)).map(|(i, _)| i);
         let mut anew = after.clone();
         spread(entry, &mut anew, seeds.collect());
+        let mut conflicts = BTreeSet::new();
+        let unsettled = |anew: &[bool], end: &&End| {
+            end.step.settler.is_some_and(|by| anew[by as usize]) && !anew[end.step.at.1 as usize]
+        };
+        while let Some(end) = ends.iter().find(|end| unsettled(&anew, end)) {
+            conflicts.insert(end.step.at.1);
+            spread(entry, &mut anew, vec![end.step.at.1]);
+        }
         let (mut kept, mut again) = (Vec::new(), Vec::new());
         for end in ends {
             let step = end.step.at.1;
             match (anew[step as usize], after[step as usize]) {
                 (false, _) => kept.push(end),
                 (true, true) => {}
+                (true, false) if conflicts.contains(&step) => again.push((step, Again::Conflict)),
                 (true, false) => again.push((step, spoilt.get(&step).copied().unwrap_or(Again::After))),
             }
         }

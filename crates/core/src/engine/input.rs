@@ -186,6 +186,11 @@ pub enum AttemptEnd {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Time>,
     },
+    /// The work is done, and what it changed does not fit what others changed meanwhile.
+    Unmerged {
+        output: Arc<Value>,
+        message: String,
+    },
     TimedOut,
     /// It was told to stop and did.
     Stopped,

@@ -130,6 +130,7 @@ impl Past {
             error: more.error.clone(),
             effect,
             route: self.state.instance(at.0).cursor,
+            settler: more.settler,
             attempt: self.attempts.get(&at).copied().filter(|attempt| attempt.visit == step.visit),
             attempts: more.total_attempts,
             summary: more.summary.clone(),

@@ -37,6 +37,9 @@ pub struct StepReused {
     pub effect: Effect,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<Route>,
+    /// The step that settled what it could not merge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settler: Option<u32>,
     /// The last attempt at its work, under its name in this run: what it gave is kept under that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,

@@ -25,7 +25,7 @@ use crate::{
 
 /// The version of a state that is written. Raised with any change to what `apply` makes of events, or to how that is
 /// written: a state of another version is not the state that this code would come to, and is of no use.
-pub const STATE_VERSION: u32 = 2;
+pub const STATE_VERSION: u32 = 3;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -294,6 +294,12 @@ pub struct More {
     pub cost: Cost,
     #[serde(skip_serializing_if = "is_default")]
     pub total_attempts: u32,
+    /// Its last attempt was done, and could not be merged.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unmerged: bool,
+    /// The step that settles what this one could not merge.
+    #[serde(skip_serializing_if = "is_default")]
+    pub settler: Option<u32>,
     /// Whether this visit was taken over from another run.
     #[serde(skip_serializing_if = "is_default")]
     pub reused: bool,
@@ -338,6 +344,8 @@ impl Default for More {
             proofs: Vec::new(),
             cost: Cost::default(),
             total_attempts: 0,
+            unmerged: false,
+            settler: None,
             reused: false,
             ready: None,
             started: None,

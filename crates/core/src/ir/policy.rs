@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Approver, is_default};
-use crate::{limits, time::Millis};
+use crate::{ids::StepId, limits, time::Millis};
 
 /// What kind of failure it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -93,6 +93,10 @@ pub struct StepPolicy {
     /// Whether a check or a delay before a retry keeps the step's place among those at work.
     #[serde(skip_serializing_if = "is_default")]
     pub keeps_slot: bool,
+    /// The step of the same scope that settles it when what this one changed does not fit what others changed. It waits
+    /// for this one to end, however that is, and is skipped where there is nothing to settle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled_by: Option<StepId>,
 }
 
 /// The policy of a step. Most steps of a workflow have the same, which they share.
@@ -319,6 +323,17 @@ impl Effect {
     /// A failure that stops only what depends on it, and fails the run in the end.
     pub const SKIP_DEPENDENTS: Effect =
         Effect { then: Then::GoOn, satisfies: false, verdict: Verdict::Failed, as_skipped: false };
+    /// What comes of two failures together.
+    #[must_use]
+    pub fn and(self, other: Effect) -> Effect {
+        Effect {
+            then: self.then.max(other.then),
+            satisfies: self.satisfies && other.satisfies,
+            verdict: self.verdict.max(other.verdict),
+            as_skipped: self.as_skipped,
+        }
+    }
+
     /// No failure, and yet what depends on it cannot start.
     pub const BLOCK: Effect =
         Effect { then: Then::GoOn, satisfies: false, verdict: Verdict::Clean, as_skipped: false };

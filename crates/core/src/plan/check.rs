@@ -12,7 +12,7 @@ use super::{
     library::{Library, gather},
     numbers, order,
     problem::Problems,
-    references, shape,
+    references, settlers, shape,
     survey::Survey,
     untrusted,
 };
@@ -45,6 +45,7 @@ fn freeze(
     let survey = Survey::of(&definition);
     shape::check(&survey, problems);
     order::check(&survey, problems);
+    settlers::check(&survey, problems);
     numbers::check(&survey, problems);
     contracts::check(&survey, problems);
     calls::check(&survey, problems);

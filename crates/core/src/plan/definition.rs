@@ -76,6 +76,8 @@ pub struct ScopeEntry {
     /// In a routed scope: where each step goes when nothing else decides.
     pub next: Vec<Next>,
     pub start: u32,
+    /// The steps whose conflicts each settles, of those that settle any.
+    settles: BTreeMap<u32, Vec<u32>>,
     /// The scopes inside each step, in order. A call's is the called root.
     pub inner: Vec<Vec<ScopeIx>>,
 }
@@ -116,6 +118,16 @@ impl ScopeEntry {
     /// The steps that wait for this one.
     pub fn dependents(&self, i: u32) -> &[u32] {
         self.dependents.get(i as usize)
+    }
+
+    /// The step that settles what this one cannot merge.
+    pub fn settler(&self, i: u32) -> Option<u32> {
+        self.by_id.get(self.step(i).policy.settled_by.as_ref()?).copied()
+    }
+
+    /// The steps whose conflicts this one settles, in order.
+    pub fn settles(&self, i: u32) -> &[u32] {
+        self.settles.get(&i).map_or(&[], Vec::as_slice)
     }
 
     /// A target by number. Targets were checked when the plan was made.
@@ -251,7 +263,12 @@ impl ScopeEntry {
         let next = next_steps(&scope, &by_id);
         let inner = vec![Vec::new(); scope.steps.len()];
         let dependents = waits.turned();
-        ScopeEntry { scope, workflow, parent, by_id, unmet, dependents, next, start, inner }
+        let mut settles: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (i, step) in (0u32..).zip(&scope.steps) {
+            let settler = step.policy.settled_by.as_ref().and_then(|id| by_id.get(id));
+            settler.into_iter().for_each(|settler| settles.entry(*settler).or_default().push(i));
+        }
+        ScopeEntry { scope, workflow, parent, by_id, unmet, dependents, next, start, settles, inner }
     }
 }
 

@@ -24,6 +24,7 @@ mod order;
 mod path;
 mod problem;
 mod references;
+mod settlers;
 mod shape;
 mod sites;
 mod survey;

@@ -74,19 +74,8 @@ impl ScopeCheck<'_> {
         }
     }
 
-    /// Says where the step is if it exists somewhere else, and else which name is near.
     fn unknown(&mut self, code: ProblemCode, at: At, id: &StepId) {
-        let (survey, entry) = (self.survey, self.entry);
-        let elsewhere = survey.definition.workflow_of(self.ix).names.get(id);
-        self.problems.push_with(code, || match elsewhere {
-            Some((scope, step)) => Problem::new(code, at, format!("`{id}` is not in the same list of steps"))
-                .related(survey.at(*scope, *step, ""), "it is here")
-                .hint("name the step that holds it"),
-            None => {
-                let hint = did_you_mean(id.as_str(), entry.by_id.keys().map(StepId::as_str));
-                Problem::new(code, at, format!("there is no step `{id}`")).maybe_hint(hint)
-            }
-        });
+        unknown(self.survey, self.ix, self.problems, code, at, id);
     }
 
     fn check_cycles(&mut self, hint: &str) {
@@ -136,6 +125,28 @@ impl ScopeCheck<'_> {
             self.problems.push(problem.hint("route to it, or take it out"));
         }
     }
+}
+
+/// Says where the step is if it exists somewhere else, and else which name is near.
+pub(super) fn unknown(
+    survey: &Survey<'_>,
+    ix: ScopeIx,
+    problems: &mut Problems,
+    code: ProblemCode,
+    at: At,
+    id: &StepId,
+) {
+    let elsewhere = survey.definition.workflow_of(ix).names.get(id);
+    problems.push_with(code, || match elsewhere {
+        Some((scope, step)) => Problem::new(code, at, format!("`{id}` is not in the same list of steps"))
+            .related(survey.at(*scope, *step, ""), "it is here")
+            .hint("name the step that holds it"),
+        None => {
+            let names = survey.definition.scope(ix).by_id.keys().map(StepId::as_str);
+            let hint = did_you_mean(id.as_str(), names);
+            Problem::new(code, at, format!("there is no step `{id}`")).maybe_hint(hint)
+        }
+    });
 }
 
 /// Every field of a step that names where a cursor goes.

@@ -45,6 +45,8 @@ codes! {
     UnknownTarget Error "unknown-target",
     UnknownStart Error "unknown-start",
     SelfDependency Error "self-dependency",
+    /// A step that cannot settle the conflicts that it is to settle.
+    BadSettler Error "bad-settler",
     Cycle Error "cycle",
     Unreachable Error "unreachable",
     // Numbers.

@@ -35,7 +35,7 @@ impl Flow {
     }
 
     /// Whether there is a way from one step to another.
-    fn is_before(&self, first: u32, then: u32) -> bool {
+    pub fn is_before(&self, first: u32, then: u32) -> bool {
         let closure = || self.closure.get_or_init(|| self.graph.closure(&self.components));
         self.is_next(first, then) || closure().is_before(first, then)
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{CostView, Names, Why, why, words};
 use crate::{
-    engine::{Error, More, Proof, Role, RunState, StepAt, utc},
+    engine::{Error, More, Outcome, Proof, Role, RunState, StepAt, utc},
     ir::{ErrorClass, Kind, StepStatus},
     plan::Plan,
 };
@@ -43,6 +43,9 @@ pub struct StepView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     pub error: Option<ErrorView>,
+    /// The step that has settled what this one could not merge, so that its failure does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled_by: Option<String>,
     /// What was looked at of its evidence after the last attempt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Proof>,
@@ -109,10 +112,16 @@ pub(super) fn view(plan: &Plan, state: &RunState, names: &Names, at: StepAt, sup
         outputs: now.outcome.map_or(Value::Null, |_| (*now.output).clone()),
         summary: more.summary.clone(),
         error: more.error.as_ref().map(|error| ErrorView::of(error, names)),
+        settled_by: settled_by(state, at, more).map(|by| names.step(by)),
         evidence: more.proofs.clone(),
         cost: more.cost.into(),
         why: why::of(plan, state, names, at),
     }
+}
+
+fn settled_by(state: &RunState, at: StepAt, more: &More) -> Option<StepAt> {
+    let settler = StepAt(at.0, more.settler?);
+    (state.step(settler).outcome == Some(Outcome::Succeeded)).then_some(settler)
 }
 
 fn attempts(kind: &Kind, more: &More) -> u32 {

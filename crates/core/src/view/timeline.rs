@@ -206,6 +206,9 @@ impl Timeline {
                 (format!("check: {}{}", found(*finding), after(join(reasons).as_deref())), Level::Info)
             }
             AttemptEnd::Failed { message, .. } => (format!("{what} failed: {message}"), Level::Warning),
+            AttemptEnd::Unmerged { message, .. } => {
+                (format!("{what} is not merged: {message}"), Level::Warning)
+            }
             AttemptEnd::TimedOut => (format!("{what} timed out"), Level::Warning),
             AttemptEnd::Stopped => (format!("{what} stopped"), Level::Info),
             AttemptEnd::Interrupted => (format!("{what} was interrupted"), Level::Warning),
@@ -273,10 +276,13 @@ impl Timeline {
             Event::RetryScheduled { at, due, error } => {
                 (at, format!("tries again at {}: {}", utc(*due), error.message), Level::Warning)
             }
-            Event::StepEnded { at, outcome, error, effect, .. } => {
+            Event::StepEnded { at, outcome, error, effect, settler, .. } => {
                 let message = error.as_ref().map(|error| error.message.as_str());
-                let text = format!("{}{}", outcome_word(*outcome, effect.as_skipped), after(message));
-                (at, text, outcome_level(*outcome))
+                let settles = settler.map(|settler| self.names.step(StepAt(at.0, settler)));
+                let settles = settles.map_or(String::new(), |step| format!("; `{step}` is to settle it"));
+                let text =
+                    format!("{}{}{settles}", outcome_word(*outcome, effect.as_skipped), after(message));
+                (at, text, if settler.is_some() { Level::Warning } else { outcome_level(*outcome) })
             }
             Event::StepReused(reused) => {
                 let by = reused.decided_by.as_ref().map_or(String::new(), |by| format!(", decided by {by}"));

@@ -150,7 +150,9 @@ impl About<'_> {
         let entry = self.plan.definition.scope(self.names.scope(self.at.0));
         let places = self.step.after.iter().filter_map(|id| entry.by_id.get(id));
         let places = places.map(|step| StepAt(self.at.0, *step));
-        let met = |at: &StepAt| self.state.step(*at).effect.is_some_and(|effect| effect.satisfies);
+        let settles = |at: &StepAt| entry.settler(at.1) == Some(self.at.1);
+        let met =
+            |at: &StepAt| self.state.step(*at).effect.is_some_and(|effect| effect.satisfies || settles(at));
         places.filter(|at| !met(at)).map(|at| self.names.step(at)).collect()
     }
 
@@ -267,9 +269,22 @@ impl About<'_> {
                 } else {
                     "failed: ".into()
                 };
-                Some(self.ended(Reason::Failed, &after, skipped))
+                Some(self.settled(self.ended(Reason::Failed, &after, skipped)))
             }
         }
+    }
+
+    /// With who settles it, where it could not be merged and someone does.
+    fn settled(&self, why: Why) -> Why {
+        let Some(settler) = self.more.and_then(|more| more.settler) else { return why };
+        let settler = StepAt(self.at.0, settler);
+        let path = self.names.step(settler);
+        let text = match self.state.step(settler).outcome {
+            Some(Outcome::Succeeded) => format!("{}; settled by `{path}`", why.text),
+            Some(_) => format!("{}; `{path}` did not settle it", why.text),
+            None => format!("{}; `{path}` is to settle it", why.text),
+        };
+        Why { text, steps: vec![path], ..why }
     }
 
     /// A success that an undo should have taken back and did not reach.
@@ -284,6 +299,12 @@ impl About<'_> {
     }
 
     fn condition(&self) -> Why {
+        let entry = self.plan.definition.scope(self.names.scope(self.at.0));
+        let of = entry.settles(self.at.1).iter().map(|step| StepAt(self.at.0, *step));
+        let (mut of, any) = (of.clone(), of.clone().next().is_some());
+        if any && !of.any(|at| self.state.more(at).is_some_and(|more| more.settler.is_some())) {
+            return Why::new(Reason::Condition, "skipped: there is no conflict to settle");
+        }
         let source = self.step.when.as_ref().map_or("", |when| when.source());
         let text = match source {
             "" => "skipped: its condition is false".to_owned(),

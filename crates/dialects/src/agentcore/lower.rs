@@ -35,6 +35,7 @@ use crate::{
 /// Where the plan's fields of a step stand.
 const STEP: Renames = &[
     ("isolation.secrets", "x-skein.secrets"),
+    ("settled_by", "x-skein.workspace.conflict"),
     ("after", "depends_on"),
     ("policy.timeout", "timeout"),
     ("policy.retry", "max_retries"),

@@ -28,6 +28,7 @@ use crate::{
 /// Where the plan's fields of a step stand. The builder's own problems name the source's fields already.
 const STEP: Renames = &[
     ("isolation.secrets", "metadata.skein.secrets"),
+    ("settled_by", "metadata.skein.workspace.conflict"),
     ("arms", "branches"),
     ("lanes", "branches"),
     ("scope.steps", "steps"),

@@ -40,6 +40,7 @@ use crate::{
 /// Where the plan's fields of a step stand.
 const STEP: Renames = &[
     ("isolation.secrets", "x-skein.secrets"),
+    ("settled_by", "x-skein.workspace.conflict"),
     ("id", "name"),
     ("after", "dependsOn"),
     ("instructions", "action"),

@@ -33,6 +33,7 @@ const AGENTCORE: &[&str] = &[
     "input-not-in-depends-on.yaml",
     "input-of-an-unknown-artifact.yaml",
     "self-dependency.yaml",
+    "settlers-that-cannot.yaml",
     "tag.yaml",
     "twin-step-ids.yaml",
     "two-cycles.yaml",
@@ -65,6 +66,7 @@ const AIP15: &[&str] = &[
     "reads-unknown-input.md",
     "reads-unknown-step.md",
     "result-reads-unknown.md",
+    "settler-that-does-not-follow.md",
     "start-unknown.md",
     "step-id-twice.md",
     "subworkflow-input-missing.md",
@@ -79,6 +81,7 @@ const AIP15: &[&str] = &[
 const IOA: &[&str] = &[
     "compensation-of-an-unknown-step.yaml",
     "compensation-twice.yaml",
+    "conflict-settled-by-a-gate.yaml",
     "cycle-of-one.yaml",
     "cycle.yaml",
     "gate-shows-what-cannot-be.yaml",
@@ -97,6 +100,7 @@ const IOA: &[&str] = &[
 ];
 const SWDL: &[&str] = &[
     "command-for-a-shell.yaml",
+    "conflict-in-another-list.yaml",
     "cycle.yaml",
     "delay-of-days.yaml",
     "depends-on-itself.yaml",

@@ -142,15 +142,17 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         answers: false,
         put_back: tree.put_back,
         earlier: tree.earlier.as_deref(),
+        conflicts: &tree.conflicts,
     };
     let command = Command::of(job, |agent| prompt::of(job, agent, plain)).map_err(never)?;
     let speaks = command.speaks;
     let mut task = task(shared, job, &run, &files, &folder, command);
     task.environment = environment::of(job, &files, place, check.as_deref(), &shared.secrets)
         .map_err(|error| blocked(error.to_string()))?;
-    task.environment.extend(tree.earlier.is_some().then(|| ("SKEIN_CHANGES".into(), files.earlier().into())));
+    task.environment.extend(told_of_tree(&tree, &files).map_err(wrong)?);
     let own = tree.behind(visit).map_err(never)?;
-    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own };
+    let beside = tree.beside(visit).map_err(never)?;
+    let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own, beside };
     let handed = environment::secret_files(job, &run, &shared.secrets).map_err(blocked)?;
     let made = wall_in(shared, job, &places, !handed.is_empty(), &mut task).map_err(wrong)?;
     task.environment.extend(handed);
@@ -183,6 +185,20 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         tree,
     };
     Ok(Begun::Ready(Box::new((task, laid))))
+}
+
+/// Where it is told what an earlier try changed, and what could not be merged.
+fn told_of_tree(tree: &Place, files: &AttemptDir) -> Result<Environment, PathError> {
+    let mut told = Environment::new();
+    if tree.earlier.is_some() {
+        told.push(("SKEIN_CHANGES".into(), files.earlier().into()));
+    }
+    if !tree.conflicts.is_empty() {
+        let conflicts = serde_json::to_vec_pretty(&tree.conflicts).expect("it is plain data");
+        files.root().write_new(AttemptDir::CONFLICTS, &conflicts)?;
+        told.push(("SKEIN_CONFLICTS".into(), files.conflicts().into()));
+    }
+    Ok(told)
 }
 
 fn write_inputs(job: &Job, files: &AttemptDir) -> Result<(), PathError> {

@@ -47,6 +47,8 @@ pub(super) struct Places<'a> {
     pub context: Option<&'a Path>,
     /// The tree that its folder is in, if that is its own.
     pub own: Option<tree::Behind>,
+    /// What it may look at besides.
+    pub beside: Vec<PathBuf>,
 }
 
 /// The wall of an attempt, and the names of files that were made in its workspace so that it may write them.
@@ -68,6 +70,7 @@ pub(super) fn behind(
     };
     wall.writes.extend(places.run.files()?.map(|files| files.path().to_owned()));
     wall.shows.extend(places.context.map(Path::to_owned));
+    wall.shows.extend(places.beside.iter().cloned());
     if let Some(own) = &places.own {
         let_in(&mut wall, own, reach, places.folder);
     }

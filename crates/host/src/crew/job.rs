@@ -24,7 +24,7 @@ use super::{
     overlay,
     relay::Relay,
     remote::Asking,
-    tree::Keeping,
+    tree::{Conflict, Keeping},
 };
 use crate::{
     agent::{Left, Server},
@@ -58,6 +58,8 @@ pub struct Job {
     /// What it is given of others' artifacts.
     pub takes: Vec<ArtifactIn>,
     pub gives: Vec<ArtifactOut>,
+    /// What others could not merge, and it is to settle.
+    pub conflicts: Vec<Conflict>,
     /// What the steps before it hand to it.
     pub handed: Vec<Handed>,
     /// What it asks to be told besides.
@@ -151,6 +153,7 @@ impl Job {
             context,
             takes,
             gives: if main { work.gives.clone() } else { Vec::new() },
+            conflicts: Conflict::of(plan.definition.scope(scope), state, attempt, |of| names.step(of.at)),
             handed: if main { handoff::of(running, step, attempt) } else { Vec::new() },
             wanted: Wanted::of(workflow, step, worker, attempt.role),
             result: match attempt.role {

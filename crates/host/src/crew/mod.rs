@@ -352,6 +352,10 @@ impl Shared {
             AttemptEnd::Failed { class, code, message, retry_at } => {
                 AttemptEnd::Failed { class, code, message: self.redactor.redact_str(&message), retry_at }
             }
+            AttemptEnd::Unmerged { output, message } => AttemptEnd::Unmerged {
+                output: Arc::new(self.redactor.redact_value(&output)),
+                message: self.redactor.redact_str(&message),
+            },
             AttemptEnd::HandedOver { to, message } => {
                 AttemptEnd::HandedOver { to, message: self.redactor.redact_str(&message) }
             }

@@ -13,6 +13,7 @@ use super::{
     command::plain,
     handoff::{Format, markdown},
     job::Job,
+    tree::Told,
 };
 use crate::workspace::AttemptDir;
 
@@ -35,6 +36,8 @@ pub struct Around<'a> {
     pub put_back: bool,
     /// What an earlier attempt changed, where that is told.
     pub earlier: Option<&'a str>,
+    /// What it is to settle.
+    pub conflicts: &'a [Told],
 }
 
 pub fn of(job: &Job, agent: &Agent, around: Around<'_>) -> String {
@@ -51,6 +54,7 @@ pub fn of(job: &Job, agent: &Agent, around: Around<'_>) -> String {
         parts.extend(given(job));
         parts.extend(handed(job, around));
         parts.extend(artifacts(job));
+        parts.extend(conflicts(job, around.conflicts));
     }
     parts.extend(
         around.earlier.map(|changes| data("What an earlier attempt at this changed", "diff", changes)),
@@ -153,6 +157,19 @@ fn artifacts(job: &Job) -> Option<String> {
         let _ = write!(text, "\n- `{}`: `{}` of `{}`", take.name, take.artifact, take.from);
     }
     (!job.takes.is_empty()).then_some(text)
+}
+
+/// What does not fit, for whoever settles it.
+fn conflicts(job: &Job, told: &[Told]) -> Option<String> {
+    if told.is_empty() || job.attempt.role != Role::Main {
+        return None;
+    }
+    let text = serde_json::to_string_pretty(told).expect("it is plain data");
+    let told = "Steps before you changed the same files, and what they changed does not fit. Settle that: change these files \
+                in your workspace so that what every one of them meant holds. What else they changed is in your workspace \
+                already. For each step, `files` do not fit; `tree` is where its own files are, which you can read and not \
+                write; `base` is the commit that it began with, which git knows in that folder.";
+    Some(format!("{told}\n\n{}", data("What is to be settled", "json", &text)))
 }
 
 /// What went wrong the last time, and what the check said of it.

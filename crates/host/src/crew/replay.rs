@@ -124,7 +124,7 @@ fn again(
     std::fs::write(files.log(), log).map_err(|error| told(&error))?;
     let end = serde_json::to_value(&entry.result.end).expect("it is JSON");
     let end: AttemptEnd = serde_json::from_value(places.show_in(&end)).map_err(|error| told(&error))?;
-    if matches!(end, AttemptEnd::Succeeded { .. }) && !job.gives.is_empty() {
+    if matches!(end, AttemptEnd::Succeeded { .. } | AttemptEnd::Unmerged { .. }) && !job.gives.is_empty() {
         let own = if entry.result.apart.is_empty() { &folder } else { &back };
         keep(shared, run, job, own, context.as_ref()).map_err(said)?;
     }

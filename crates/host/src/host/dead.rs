@@ -1,8 +1,8 @@
 //! Dead letters: steps that failed for good, as the journal tells of them.
 //!
 //! Owns which end of a step is one: its work was tried at least once, and no further try is to come. A gate that was
-//! rejected, a step that never began and one that was cancelled are none; neither is a composite, whose letter is that of
-//! the step inside it.
+//! rejected, a step that never began, one that was cancelled and one whose conflict another settles are none; neither is
+//! a composite, whose letter is that of the step inside it.
 
 use skein_core::{
     engine::{Event, Outcome, Publication, Record},
@@ -13,7 +13,7 @@ use crate::{hands::Running, store::DeadRow};
 
 /// The dead letter that a record tells of, if it does. The ledger has been fed with it.
 pub(super) fn of(running: Running<'_>, number: u64, record: &Record) -> Option<DeadRow> {
-    let Event::StepEnded { at, outcome, error, .. } = &record.event else { return None };
+    let Event::StepEnded { at, outcome, error, settler: None, .. } = &record.event else { return None };
     let class = match (outcome, error) {
         (Outcome::Failed(class), _) => *class,
         (Outcome::Exhausted, Some(error)) => error.class,

@@ -6,7 +6,7 @@
 //! ```text
 //! runs/<run>/
 //!   attempts/<attempt>/   log stdout.log inputs.json observation.json agent.json relay.json tape.json events.jsonl
-//!                         before.json workspace.json changes.diff
+//!                         before.json workspace.json changes.diff conflicts.json
 //!     back/               output error: what the worker may write
 //!     handed/             what steps before it printed, where they hand that on
 //!     tmp/                where it leaves what it needs only while it works
@@ -315,6 +315,8 @@ impl AttemptDir {
     pub(crate) const CHANGES: &str = "changes.diff";
     /// What the attempt before it changed.
     pub(crate) const EARLIER: &str = "earlier.diff";
+    /// What others could not merge, and it is to settle.
+    pub(crate) const CONFLICTS: &str = "conflicts.json";
 
     /// To read and replace files of it by name.
     pub fn root(&self) -> &Root {
@@ -379,6 +381,11 @@ impl AttemptDir {
     /// `SKEIN_CHANGES`.
     pub fn earlier(&self) -> PathBuf {
         self.root.path().join(Self::EARLIER)
+    }
+
+    /// `SKEIN_CONFLICTS`.
+    pub fn conflicts(&self) -> PathBuf {
+        self.root.path().join(Self::CONFLICTS)
     }
 
     /// `SKEIN_OUTPUT`.

@@ -30,6 +30,7 @@ impl Acceptor {
         let st = self.st_mut(at)?;
         st.at = At::Between;
         st.blocked = false;
+        st.unmerged = matches!(end, AttemptEnd::Unmerged { .. });
         let interrupted_stop = st.stop.is_some();
         let mut may = match role {
             Role::Main => after_main(st, &step, work, end),
@@ -75,6 +76,10 @@ fn after_main(st: &mut St, step: &Step, work: &Work, end: &AttemptEnd) -> Vec<Ma
             }
             complete(st, work)
         }
+        AttemptEnd::Unmerged { output, .. } => {
+            st.result = (**output).clone();
+            bad_end(st, step, end)
+        }
         AttemptEnd::Interrupted => interrupted(st, step),
         AttemptEnd::HandedOver { .. } => vec![May::GoOn { role: Role::Main, iteration: st.iteration }],
         end => bad_end(st, step, end),
@@ -92,6 +97,9 @@ fn bad_end(st: &mut St, step: &Step, end: &AttemptEnd) -> Vec<May> {
     match end {
         AttemptEnd::Failed { class, code, retry_at, .. } => {
             failure(st, step, *class, code.as_deref(), *retry_at)
+        }
+        AttemptEnd::Unmerged { .. } => {
+            failure(st, step, ErrorClass::NonRetryable, Some("merge_conflict"), None)
         }
         AttemptEnd::TimedOut => failure(st, step, ErrorClass::Timeout, None, None),
         AttemptEnd::Stopped => failure(st, step, ErrorClass::Transient, Some("stopped"), None),

@@ -54,8 +54,12 @@ impl Acceptor {
                 ensure!(self.st(at)?.at == At::Pending, "the step has arrived already");
                 for id in &entry.step(step).after {
                     let Some(needed) = entry.by_id.get(id) else { continue };
+                    // Who settles conflicts waits for an end, and for no particular one.
+                    let settles = self.settler_of(StepAt(ix, *needed)) == Some(step);
                     let satisfied = inst.steps[*needed as usize].at == At::Over
-                        && inst.steps[*needed as usize].effect.is_some_and(|effect| effect.satisfies);
+                        && inst.steps[*needed as usize]
+                            .effect
+                            .is_some_and(|effect| effect.satisfies || settles);
                     ensure!(satisfied, "`{id}`, on which it depends, does not satisfy it");
                 }
             }
@@ -70,6 +74,9 @@ impl Acceptor {
         let most = self.plan.definition.workflow_of(self.inst(home)?.scope).workflow.scope.max_steps;
         if most.is_some_and(|most| self.instances[home.0 as usize].executed >= most) {
             return Ok(Arrival::TooMany);
+        }
+        if self.is_settler(at) && self.unsettled(at)?.is_empty() {
+            return Ok(Arrival::SkippedByCondition);
         }
         Ok(match self.step(at)?.when.as_ref().map(|when| self.test(at.0, when)) {
             None | Some(Ok(true)) => Arrival::Ready,
@@ -125,6 +132,8 @@ impl Acceptor {
                 let entry = self.entry(at.0);
                 let depends = entry.step(at.1).after.iter().any(|id| entry.by_id.get(id) == Some(&needed));
                 ensure!(depends, "the step does not depend on that one");
+                let settles = self.settler_of(StepAt(at.0, needed)) == Some(at.1);
+                ensure!(!settles, "who settles conflicts is not skipped because of them");
                 let of = self.st(StepAt(at.0, needed))?;
                 let blocks = of.at == At::Over && of.effect.is_some_and(|effect| !effect.satisfies);
                 ensure!(blocks, "the step that it depends on satisfies it, or has not ended");

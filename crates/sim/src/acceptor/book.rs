@@ -100,6 +100,10 @@ pub struct St {
     pub effect: Option<Effect>,
     pub output: Value,
     pub error: Option<Error>,
+    /// Its last attempt was done, and did not fit.
+    pub unmerged: bool,
+    /// What it could not merge goes to this step.
+    pub settler: Option<u32>,
     pub spent: Cost,
     pub completed: Vec<Completed>,
     /// It was cut off while an attempt was in flight.
@@ -194,6 +198,8 @@ impl St {
             effect: None,
             output: Value::Null,
             error: None,
+            unmerged: false,
+            settler: None,
             spent: Cost::default(),
             completed: Vec::new(),
             cut_off: false,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Decision, Error, Outcome, Route, Skip, StepAt},
+    engine::{Decision, Error, Event, Outcome, Route, Skip, StepAt},
     ir::{
         BudgetMode, Effect, Effects, ErrorClass, Gate, GateTimeout, Kind, Step, Target, Then,
         Verdict as Worst, Wait, WaitTimeout,
@@ -23,26 +23,25 @@ use super::{
 type Detour = Option<Route>;
 
 impl Acceptor {
-    pub(super) fn step_ended(
-        &mut self,
-        at: StepAt,
-        outcome: Outcome,
-        output: &Arc<Value>,
-        error: Option<&Error>,
-        effect: Effect,
-        route: Option<Route>,
-    ) -> Verdict {
+    pub(super) fn step_ended(&mut self, event: &Event) -> Verdict {
+        let Event::StepEnded { at, outcome, output, error, effect, route, settler } = event else {
+            return Err("it is no end of a step".into());
+        };
+        let (at, outcome, effect, error) = (*at, *outcome, *effect, error.as_ref());
         ensure!(self.inst(at.0)?.ended.is_none(), "the instance has ended");
         ensure!(!self.inst(at.0)?.began_undo, "the instance has begun to undo");
         ensure!(self.st(at)?.live.is_none(), "an attempt of the step is in flight");
         let detour = self.right_outcome(at, outcome, output, error)?;
         let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
-        if outcome != Outcome::Cancelled {
-            let right = effect_of(&step.policy.effects, outcome);
-            ensure!(effect == right, "the table says {right:?}");
+        let code = error.and_then(|error| error.code.as_deref());
+        let (right, by) = self.right_effect(at, outcome, code)?;
+        ensure!(effect == right, "the table says {right:?}");
+        ensure!(*settler == by, "its conflict goes to {by:?}");
+        if by.is_some() {
+            ensure!(**output == self.st(at)?.result, "what it gave is kept");
         }
-        self.right_route(at, effect, route, detour)?;
-        self.note_end(at, &step, outcome, output, error, effect)
+        self.right_route(at, effect, *route, detour)?;
+        self.note_end(at, &step, outcome, output, error, effect, by)
     }
 
     pub(super) fn note_end(
@@ -53,6 +52,7 @@ impl Acceptor {
         output: &Arc<Value>,
         error: Option<&Error>,
         effect: Effect,
+        settler: Option<u32>,
     ) -> Verdict {
         self.completions += 1;
         let order = self.completions;
@@ -63,7 +63,8 @@ impl Acceptor {
         st.stop = None;
         (st.outcome, st.effect, st.output) = (Some(outcome), Some(effect), (**output).clone());
         st.error = error.cloned();
-        if outcome == Outcome::Succeeded && step.undo.is_some() {
+        st.settler = settler;
+        if (outcome == Outcome::Succeeded || settler.is_some()) && step.undo.is_some() {
             let visit = st.visit;
             st.completed.push(Completed { visit, order, undone: false });
         }

@@ -10,7 +10,6 @@ use skein_core::{
 use super::{
     Acceptor, Verdict,
     book::{At, Inst},
-    ends::effect_of,
     ensure,
 };
 
@@ -50,13 +49,10 @@ impl Acceptor {
     }
 
     pub(super) fn step_reused(&mut self, reused: &StepReused) -> Verdict {
-        let StepReused { at, outcome, output, error, effect, route, items, .. } = reused;
+        let StepReused { at, outcome, output, error, effect, route, items, settler, .. } = reused;
         ensure!(self.reuses, "a run takes over results before it does anything, or never");
         let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
-        if *outcome != Outcome::Cancelled {
-            let right = effect_of(&step.policy.effects, *outcome);
-            ensure!(*effect == right, "the table says {right:?}");
-        }
+        self.right_reuse(reused)?;
         if at.0 == InstanceIx::ROOT {
             ensure!(is_good(*outcome, *effect), "the run failed by it, or it was cancelled");
         }
@@ -75,10 +71,26 @@ impl Acceptor {
             }
         }
         let routed = self.inst(at.0)?.cursor.is_some();
-        self.note_end(*at, &step, *outcome, output, error.as_ref(), *effect)?;
+        self.note_end(*at, &step, *outcome, output, error.as_ref(), *effect, *settler)?;
         if routed {
             self.inst_mut(at.0)?.cursor = Some(route.unwrap_or(Route::End));
         }
+        Ok(())
+    }
+
+    /// Whether such an end does that. Who settles conflicts comes after them, so that they are known by then.
+    fn right_reuse(&self, reused: &StepReused) -> Verdict {
+        let StepReused { at, outcome, effect, settler, .. } = reused;
+        if *outcome == Outcome::Cancelled {
+            return Ok(());
+        }
+        if let Some(by) = settler {
+            ensure!(self.settler_of(*at) == Some(*by), "somebody else settles its conflicts");
+            ensure!(*effect == Effect::GO_ON, "a conflict that is settled does not count");
+            return Ok(());
+        }
+        let right = self.plain_effect(*at, *outcome)?;
+        ensure!(*effect == right, "the table says {right:?}");
         Ok(())
     }
 

@@ -98,7 +98,15 @@ impl Pen {
             Outcome::Failed(class) => Some(error(class)),
             _ => None,
         };
-        self.put(Event::StepEnded { at, outcome, output: Arc::new(output), error, effect, route });
+        self.put(Event::StepEnded {
+            at,
+            outcome,
+            output: Arc::new(output),
+            error,
+            effect,
+            route,
+            settler: None,
+        });
     }
 
     /// A first attempt that succeeds with `{"n": 1}`, and the end of its step.

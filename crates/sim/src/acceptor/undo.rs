@@ -300,7 +300,7 @@ fn failure(end: Option<&AttemptEnd>) -> Option<(ErrorClass, Option<&str>, Option
         AttemptEnd::Failed { class, code, retry_at, .. } => Some((*class, code.as_deref(), *retry_at)),
         AttemptEnd::TimedOut => Some((ErrorClass::Timeout, None, None)),
         // Nobody is there to take an undo over.
-        AttemptEnd::Stopped | AttemptEnd::HandedOver { .. } => {
+        AttemptEnd::Stopped | AttemptEnd::HandedOver { .. } | AttemptEnd::Unmerged { .. } => {
             Some((ErrorClass::Transient, Some("stopped"), None))
         }
         // Nobody is asked about an undo.

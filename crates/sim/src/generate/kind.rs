@@ -68,13 +68,20 @@ impl Gen {
             _ => {}
         }
         step.policy = self.policy(kind_name).into();
+        if let Some(by) = skeleton.settled[i] {
+            step.policy.settled_by = Some(pool::id(skeleton.base + by));
+        }
         step.undo = self.undo(kind_name, step.id.as_str());
         step
     }
 
     fn kind(&mut self, skeleton: &Skeleton, i: usize, readable: &Readable, depth: u32) -> Kind {
         match skeleton.kinds[i] {
-            KindName::Work => Kind::Work(Box::new(self.work(readable))),
+            KindName::Work => {
+                let mut work = self.work(readable);
+                work.isolation.worktree = skeleton.settled[i].is_some();
+                Kind::Work(Box::new(work))
+            }
             KindName::Gate => Kind::Gate(Box::new(self.gate(skeleton, i))),
             KindName::Wait => Kind::Wait(self.wait(skeleton, i)),
             KindName::Branch => Kind::Branch(self.branch(skeleton, i, readable)),

@@ -50,6 +50,8 @@ pub struct Skeleton {
     pub next: Vec<Option<To>>,
     /// The arms of a branch, its default last; of a gate the approval, rejection and timeout; of a wait the timeout.
     pub detours: Vec<Vec<Option<To>>>,
+    /// Who settles what each cannot merge.
+    pub settled: Vec<Option<usize>>,
 }
 
 impl Skeleton {
@@ -190,6 +192,7 @@ impl Gen {
             after: vec![BTreeSet::new(); count],
             next: vec![None; count],
             detours: vec![Vec::new(); count],
+            settled: vec![None; count],
             kinds,
         };
         if routed {
@@ -197,7 +200,38 @@ impl Gen {
         } else {
             self.dependencies(&mut skeleton);
         }
+        self.conflicts(&mut skeleton);
         skeleton
+    }
+
+    /// Some work settles what other work cannot merge. It comes right after that, and before whoever waits for it.
+    fn conflicts(&mut self, skeleton: &mut Skeleton) {
+        let following = skeleton.following();
+        for by in 1..skeleton.kinds.len() {
+            for of in 0..skeleton.kinds.len() {
+                let work = [of, by].iter().all(|i| skeleton.kinds[*i] == KindName::Work);
+                let free = of != by && skeleton.settled[of].is_none();
+                let fits = if skeleton.routed {
+                    following[of] == Some(by)
+                } else {
+                    let early = (0..by).any(|early| skeleton.after[early].contains(&of));
+                    of < by && !early
+                };
+                let both = skeleton.settled[by].is_some() || skeleton.settled.contains(&Some(of));
+                if !both && work && free && fits && self.rng.percent(25) {
+                    skeleton.settled[of] = Some(by);
+                }
+            }
+        }
+        for of in (0..skeleton.kinds.len()).filter(|_| !skeleton.routed) {
+            let Some(by) = skeleton.settled[of] else { continue };
+            let waiting = |i: &usize| *i != by && skeleton.after[*i].contains(&of);
+            let waiting: Vec<usize> = (0..skeleton.kinds.len()).filter(waiting).collect();
+            for i in waiting {
+                skeleton.after[i].insert(by);
+            }
+            skeleton.after[by].insert(of);
+        }
     }
 
     fn dependencies(&mut self, skeleton: &mut Skeleton) {

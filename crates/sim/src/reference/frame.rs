@@ -56,6 +56,8 @@ pub struct Known {
     pub output: Value,
     /// The rules leave the output open.
     pub unclear: bool,
+    /// What it could not merge, another is to settle.
+    pub handed_on: bool,
     /// It has ended at least once.
     pub ended: bool,
     pub at_work: bool,
@@ -73,6 +75,7 @@ impl Known {
             own_failure: false,
             output: Value::Null,
             unclear: false,
+            handed_on: false,
             ended: false,
             at_work: false,
             attempts: 0,
@@ -158,6 +161,8 @@ pub struct End<'a> {
     pub ending: Ending,
     pub output: Value,
     pub unclear: bool,
+    /// It was done and did not fit what others changed.
+    pub unmerged: bool,
     /// Where a cursor goes, if not to the step's next.
     pub route: Option<Next>,
     /// What was completed inside.
@@ -177,6 +182,7 @@ impl<'a> End<'a> {
             ending,
             output: Value::Null,
             unclear: false,
+            unmerged: false,
             route: None,
             inside: Log::empty(),
             iterations: 0,

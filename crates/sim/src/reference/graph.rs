@@ -8,6 +8,7 @@ use skein_core::ir::{Kind, StepStatus, Then};
 
 use super::{
     Ending, Eval, Fault, Race,
+    conflict::settler_of,
     frame::{Arrival, End, Frame, Instance, Log, Stop, Tally, Visit, halts},
 };
 
@@ -117,13 +118,19 @@ impl<'a> Eval<'a> {
                     continue;
                 }
                 let depends = depends(frame.entry(self), step);
-                if depends.iter().any(|d| graph.ended[*d as usize] == Some(false)) {
+                let entry = frame.entry(self);
+                // Who settles conflicts waits for any end of those whose they are.
+                let over = |d: &u32| match graph.ended[*d as usize] {
+                    Some(false) if settler_of(entry, *d) == Some(step) => Some(true),
+                    ended => ended,
+                };
+                if depends.iter().any(|d| over(d) == Some(false)) {
                     any = true;
                     let end = End::of(Ending::SkippedByUpstream);
                     if let Some(stopped) = self.note(frame, graph, step, end, true)? {
                         return Ok(Some(stopped));
                     }
-                } else if depends.iter().all(|d| graph.ended[*d as usize] == Some(true)) {
+                } else if depends.iter().all(|d| over(d) == Some(true)) {
                     any = true;
                     graph.arrived[i] = true;
                     graph.since[i] = depends.iter().map(|d| graph.order[*d as usize]).max().unwrap_or(0);
@@ -194,6 +201,13 @@ impl<'a> Eval<'a> {
         mut end: End<'a>,
         on_arrival: bool,
     ) -> Result<Option<Instance<'a>>, Race> {
+        if let Some(by) = settler_of(frame.entry(self), step).filter(|_| end.unmerged && !graph.in_order) {
+            let others = depends(frame.entry(self), by);
+            let own = |d: &u32| settler_of(frame.entry(self), *d) != Some(by);
+            if others.iter().any(|d| own(d) && graph.ended[*d as usize] != Some(true)) {
+                return Err(Race("who settles a conflict may be skipped before it is there"));
+            }
+        }
         let (effect, log) = self.settle(frame, step, &mut end)?;
         graph.ended[step as usize] = Some(effect.satisfies);
         graph.order[step as usize] = graph.ended.iter().flatten().count();

@@ -8,7 +8,7 @@ use skein_core::{
 
 use super::{
     Ending, Eval, Expected, Fault, NEVER_DUE, Race,
-    frame::{Arrival, Completed, End, Frame, Home, Instance, Log, Stop, Tally, Visit, effect_of},
+    frame::{Arrival, Completed, End, Frame, Home, Instance, Log, Stop, Tally, Visit},
 };
 use crate::paths::Name;
 
@@ -186,6 +186,7 @@ impl<'a> Eval<'a> {
         }
         let entry = frame.entry(self);
         let tested = match &entry.step(step).when {
+            _ if self.has_nothing_to_settle(frame, step) => Ok(false),
             Some(when) => self.test(frame, when)?,
             None => Ok(true),
         };
@@ -225,11 +226,15 @@ impl<'a> Eval<'a> {
         end: &mut End<'a>,
     ) -> Result<(skein_core::ir::Effect, Log<'a>), Race> {
         let it = frame.entry(self).step(step);
-        let effect = effect_of(&it.policy.effects, &end.ending)?;
+        let (effect, handed_on) = self.effect(frame, step, end)?;
+        if end.unmerged && !handed_on {
+            end.output = Value::Null;
+        }
         frame.end(step, end, effect);
+        frame.steps.borrow_mut()[step as usize].handed_on = handed_on;
         let inside = std::mem::replace(&mut end.inside, Log::empty());
         let visit = frame.steps.borrow()[step as usize].visits;
-        let log = if end.ending == Ending::Succeeded && it.undo.is_some() {
+        let log = if (end.ending == Ending::Succeeded || handed_on) && it.undo.is_some() {
             let one = Completed { step: it, name: frame.name.clone(), visit };
             Log::InOrder(vec![inside, Log::One(one)])
         } else {

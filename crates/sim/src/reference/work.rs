@@ -34,6 +34,8 @@ struct Doing<'a> {
     stall: Stall,
     spent: Cost,
     yielded: bool,
+    /// The last attempt was done, and did not fit.
+    unmerged: bool,
     output: Value,
 }
 
@@ -81,6 +83,7 @@ impl<'a> Eval<'a> {
             stall,
             spent: Cost::default(),
             yielded: false,
+            unmerged: false,
             output: Value::Null,
         };
         if visit > 1 && it.policy.budget.is_some() {
@@ -157,13 +160,19 @@ impl<'a> Eval<'a> {
         doing.started += 1;
         let attempt = doing.attempts.0;
         let report = self.report(frame, doing, Role::Main, attempt);
+        doing.unmerged = matches!(report.end, AttemptEnd::Unmerged { .. });
         match report.end {
-            AttemptEnd::Succeeded { output } => {
-                let mut output = (*output).clone();
+            AttemptEnd::Succeeded { ref output } | AttemptEnd::Unmerged { ref output, .. } => {
+                let mut output = (**output).clone();
                 doing.it.outputs.fill(&mut output);
                 if doing.it.outputs.check(&output).is_err() {
+                    doing.unmerged = false;
                     let code = Some("output_invalid".to_owned());
                     return Ok(self.failure(frame, doing, ErrorClass::Validation, code, false, Then::Main));
+                }
+                if doing.unmerged {
+                    doing.output = output;
+                    return self.bad_end(frame, doing, report.end, Then::Main);
                 }
                 let evidence = &doing.work.evidence;
                 if report.proofs.iter().filter(|proof| proof.holds).count() != evidence.len() {
@@ -196,6 +205,10 @@ impl<'a> Eval<'a> {
         Ok(match end {
             AttemptEnd::Failed { class, code, retry_at, .. } => {
                 self.failure(frame, doing, class, code, retry_at.is_some(), same)
+            }
+            AttemptEnd::Unmerged { .. } => {
+                let code = Some("merge_conflict".to_owned());
+                self.failure(frame, doing, ErrorClass::NonRetryable, code, false, same)
             }
             AttemptEnd::TimedOut => self.failure(frame, doing, ErrorClass::Timeout, None, false, same),
             AttemptEnd::Stopped => {
@@ -231,6 +244,10 @@ impl<'a> Eval<'a> {
             doing.yielded |= !doing.policy.keeps_slot;
             return Then::Main;
         }
+        if doing.unmerged {
+            let fault = Fault { class: Some(class), code };
+            return doing.over(End { unmerged: true, output: doing.output.clone(), ..End::failed(fault) });
+        }
         doing.failed(Fault { class: Some(class), code })
     }
 
@@ -238,6 +255,7 @@ impl<'a> Eval<'a> {
         doing.attempts.1 += 1;
         let attempt = doing.attempts.1;
         let report = self.report(frame, doing, Role::Check, attempt);
+        doing.unmerged = matches!(report.end, AttemptEnd::Unmerged { .. });
         let (finding, reasons, fingerprints) = match report.end {
             AttemptEnd::Succeeded { .. } => (Finding::Complete, Vec::new(), Vec::new()),
             AttemptEnd::Checked { finding, reasons, fingerprints } => (finding, reasons, fingerprints),

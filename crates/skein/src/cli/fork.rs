@@ -156,6 +156,7 @@ fn told(row: &RunRow, from: &str, fork: &Fork, workspace: &str) -> String {
             Again::Undone => "it was undone",
             Again::Failed => "the run failed by it",
             Again::Cancelled => "it was cancelled",
+            Again::Conflict => "what it could not merge is settled again",
             Again::After => "it comes after one that is",
         };
         text += &format!("Done again: {step}, because {why}.\n");

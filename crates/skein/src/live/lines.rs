@@ -207,16 +207,22 @@ impl Teller<'_> {
             };
         }
         let aside: Vec<String> = counted(&step).into_iter().chain(cost).collect();
+        let settler = self.state.more(at).and_then(|more| more.settler);
+        if let Some(settler) = settler {
+            text += &format!("; {} settles it", self.names.step(StepAt(at.0, settler)));
+        }
         Line {
             took: step.duration_ms.map(Millis),
             aside: aside.join(", "),
             text,
-            tone: if failed(&step) && step.status == StepStatus::Skipped {
+            tone: if settler.is_some() {
+                Tone::Care
+            } else if failed(&step) && step.status == StepStatus::Skipped {
                 Tone::Care
             } else {
                 Tone::of_step(step.status)
             },
-            word: word(step.status.as_str()),
+            word: if settler.is_some() { "conflict".to_owned() } else { word(step.status.as_str()) },
             path: step.path,
         }
     }
@@ -300,9 +306,10 @@ fn counted(step: &StepView) -> Vec<String> {
     visit.into_iter().chain(round).chain(again).collect()
 }
 
-/// Whether something of it went wrong, whatever it counts as.
+/// Whether something of it went wrong, whatever it counts as. What was settled did not.
 pub(super) fn failed(step: &StepView) -> bool {
     match step.status {
+        _ if step.settled_by.is_some() => false,
         StepStatus::Failed | StepStatus::TimedOut | StepStatus::Incomplete => true,
         StepStatus::Skipped => step.error.is_some(),
         _ => false,

@@ -61,6 +61,7 @@ fn is_dead(step: &StepView) -> bool {
     matches!(step.status, StepStatus::Failed | StepStatus::TimedOut)
         && step.kind == "work"
         && step.attempts > 0
+        && step.settled_by.is_none()
         && !step.reused
 }
 
@@ -68,7 +69,8 @@ fn is_dead(step: &StepView) -> bool {
 fn fork(view: &RunView, run: &str) -> Option<String> {
     let error = view.error.as_ref().and_then(|error| error.step.as_deref());
     let of = |statuses: &[StepStatus]| {
-        view.steps.iter().find(|step| statuses.contains(&step.status)).map(|step| step.path.as_str())
+        let is = |step: &&StepView| statuses.contains(&step.status) && step.settled_by.is_none();
+        view.steps.iter().find(is).map(|step| step.path.as_str())
     };
     let failed = || of(&[StepStatus::Failed, StepStatus::TimedOut, StepStatus::Incomplete]);
     let path = error.or_else(failed).or_else(|| of(&[StepStatus::Cancelled]))?;
@@ -85,7 +87,8 @@ fn fork(view: &RunView, run: &str) -> Option<String> {
 /// Looking at what failed.
 fn logs(view: &RunView, run: &str) -> Vec<String> {
     let failed = |step: &&StepView| {
-        matches!(step.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Incomplete)
+        let bad = matches!(step.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Incomplete);
+        bad && step.settled_by.is_none()
     };
     let worked = view.steps.iter().filter(failed).find(|step| step.kind == "work" && step.attempts > 0);
     let stuck = view.undo.as_ref().and_then(|undo| undo.not_undone.first());

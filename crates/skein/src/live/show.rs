@@ -164,7 +164,9 @@ impl<S: Surface> Live<S> {
                 let bad = match end {
                     AttemptEnd::Failed { .. } | AttemptEnd::TimedOut => true,
                     AttemptEnd::Checked { finding, .. } => *finding != Finding::Complete,
+                    // What it printed has nothing to do with what others changed.
                     AttemptEnd::Succeeded { .. }
+                    | AttemptEnd::Unmerged { .. }
                     | AttemptEnd::Stopped
                     | AttemptEnd::Interrupted
                     | AttemptEnd::Blocked { .. }

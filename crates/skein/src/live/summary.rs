@@ -61,6 +61,7 @@ impl Summary<'_> {
         page.line(&self.counts());
         self.error(&mut page);
         self.failures(&mut page);
+        self.settled(&mut page);
         self.not_run(&mut page);
         self.waiting(&mut page);
         self.undo(&mut page);
@@ -110,7 +111,9 @@ impl Summary<'_> {
     /// "8 succeeded, 1 failed, 2 skipped", and what it cost.
     fn counts(&self) -> String {
         let mut by_status: BTreeMap<StepStatus, usize> = BTreeMap::new();
-        self.view.steps.iter().for_each(|step| *by_status.entry(step.status).or_default() += 1);
+        let (settled, others): (Vec<&StepView>, Vec<&StepView>) =
+            self.view.steps.iter().partition(|step| step.settled_by.is_some());
+        others.iter().for_each(|step| *by_status.entry(step.status).or_default() += 1);
         // Those that ended first, in the order in which people ask.
         let ended = [
             StepStatus::Succeeded,
@@ -127,7 +130,8 @@ impl Summary<'_> {
             let shown = format!("{n} {}", word(status.as_str()));
             Some(Tone::of_step(*status).paint(self.options.paint, &shown))
         });
-        let counted: Vec<String> = counted.collect();
+        let settled = Some(settled.len()).filter(|n| *n > 0).map(|n| format!("{n} settled"));
+        let counted: Vec<String> = counted.chain(settled).collect();
         let counted = if counted.is_empty() { "no steps".to_owned() } else { counted.join(", ") };
         let cost = spent(self.state.spent).map_or(String::new(), |spent| format!("; {spent}"));
         let reused = self.view.steps.iter().filter(|step| step.reused).count();
@@ -180,6 +184,20 @@ impl Summary<'_> {
             log_lines(page.paint, log.as_deref()).iter().for_each(|line| page.line(&format!("    {line}")));
         }
         page.more(roots.len(), LISTED);
+    }
+
+    /// What could not be merged and was settled by others.
+    fn settled(&self, page: &mut Page) {
+        let settled = self.view.steps.iter().filter_map(|step| Some((step, step.settled_by.as_ref()?)));
+        let settled: Vec<(&StepView, &String)> = settled.collect();
+        if settled.is_empty() {
+            return;
+        }
+        page.title(Tone::Care, "Settled");
+        for (step, by) in settled.iter().take(LISTED) {
+            page.item(&step.path, &format!("its changes did not fit those of others, and {by} settled it"));
+        }
+        page.more(settled.len(), LISTED);
     }
 
     /// Steps that did not run, or were cut short, because of something that went wrong; by reason.

@@ -32,6 +32,11 @@ pub fn facts(step: &StepView) -> Vec<String> {
     facts.extend(step.work.iter().flat_map(|work| turns(&work.agents)));
     facts.extend((!step.after.is_empty()).then(|| format!("after {}", few(&step.after, "and"))));
     facts.extend(step.when.as_ref().map(|when| format!("only if {}", short(when))));
+    facts.extend(
+        (!step.settles.is_empty()).then(|| {
+            format!("only if what {} changed does not fit, to settle that", few(&step.settles, "or"))
+        }),
+    );
     facts.extend(step.gate.iter().flat_map(asked));
     facts.extend(step.inputs.iter().map(input));
     facts.extend(step.work.iter().flat_map(reach));
@@ -166,6 +171,8 @@ fn reach(work: &WorkView) -> Vec<String> {
         true => "works in a worktree of its own, where its changes stay".to_owned(),
         false => "works in a worktree of its own".to_owned(),
     }));
+    let settled = work.settled_by.as_ref();
+    facts.extend(settled.map(|by| format!("if its changes do not fit those of others, {by} settles it")));
     facts.extend(
         (!work.protects.is_empty()).then(|| format!("must not change {}", few(&work.protects, "or"))),
     );

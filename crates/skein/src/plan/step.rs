@@ -32,6 +32,9 @@ pub struct StepView {
     /// What must be true, or it is skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
+    /// The steps whose conflicts it settles. It is skipped where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub settles: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkView>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,6 +91,9 @@ pub struct WorkView {
     /// Whether what is changed there is not merged.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stays: bool,
+    /// The step that settles it when its changes do not fit those of others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled_by: Option<String>,
     /// What becomes of the workspace before it is tried again, if it is not kept as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_retry: Option<&'static str>,
@@ -186,6 +192,7 @@ impl StepView {
             kind: step.kind.name(),
             after: step.after.iter().map(ToString::to_string).collect(),
             when: step.when.as_ref().map(expression),
+            settles: entry.settles(i).iter().map(|of| entry.step(*of).id.to_string()).collect(),
             work: match &step.kind {
                 Kind::Work(work) => {
                     let workflow = &viewer.definition.workflow_of(scope).workflow;
@@ -233,6 +240,7 @@ impl WorkView {
             workspace: workspace.clone(),
             worktree: *worktree,
             stays: *worktree && keeping.apart,
+            settled_by: step.policy.settled_by.as_ref().map(ToString::to_string),
             on_retry: match keeping.on_retry {
                 OnRetry::Keep => None,
                 OnRetry::Reset => Some("reset"),

@@ -16,6 +16,15 @@ use crate::{
     time::{Millis, Time},
 };
 
+/// How a step ended, without what it gave.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    outcome: Outcome,
+    effect: Effect,
+    route: Option<Route>,
+    settler: Option<u32>,
+}
+
 impl Fold<'_> {
     pub(in crate::engine) fn step_entered(&mut self, at: StepAt, deadline: Option<Time>) {
         self.state.entering.remove(&at);
@@ -96,8 +105,11 @@ impl Fold<'_> {
         if attempt.role == Role::Main {
             more.proofs = proofs.to_vec();
         }
+        more.unmerged = matches!(end, AttemptEnd::Unmerged { .. });
         match (attempt.role, end) {
-            (Role::Main, AttemptEnd::Succeeded { output }) => more.result = output.clone(),
+            (Role::Main, AttemptEnd::Succeeded { output } | AttemptEnd::Unmerged { output, .. }) => {
+                more.result = output.clone();
+            }
             (Role::Summary, AttemptEnd::Succeeded { output }) => {
                 more.summary = output.as_str().map(str::to_owned).or_else(|| Some(output.to_string()));
             }
@@ -169,13 +181,15 @@ impl Fold<'_> {
     }
 
     pub(in crate::engine) fn step_ended(&mut self, event: &Event) {
-        let Event::StepEnded { at, outcome, output, error, effect, route } = event else { return };
-        self.end(*at, *outcome, output, error.as_ref(), *effect, *route);
+        let Event::StepEnded { at, outcome, output, error, effect, route, settler } = event else { return };
+        let end = Ended { outcome: *outcome, effect: *effect, route: *route, settler: *settler };
+        self.end(*at, end, output, error.as_ref());
     }
 
     pub(in crate::engine) fn step_reused(&mut self, reused: &StepReused) {
-        let StepReused { at, outcome, output, error, effect, route, .. } = reused;
-        self.end(*at, *outcome, output, error.as_ref(), *effect, *route);
+        let StepReused { at, outcome, output, error, effect, route, settler, .. } = reused;
+        let end = Ended { outcome: *outcome, effect: *effect, route: *route, settler: *settler };
+        self.end(*at, end, output, error.as_ref());
         let more = self.more(*at);
         more.reused = true;
         if let Some(attempt) = reused.attempt {
@@ -188,15 +202,8 @@ impl Fold<'_> {
         (more.started, more.ended) = (reused.started, Some(reused.ended));
     }
 
-    fn end(
-        &mut self,
-        at: StepAt,
-        outcome: Outcome,
-        output: &Arc<Value>,
-        error: Option<&crate::engine::Error>,
-        effect: Effect,
-        route: Option<Route>,
-    ) {
+    fn end(&mut self, at: StepAt, ended: Ended, output: &Arc<Value>, error: Option<&crate::engine::Error>) {
+        let Ended { outcome, effect, route, settler } = ended;
         // A condition that is false counts too, or a cursor could go round for ever.
         if !matches!(outcome, Outcome::Skipped(crate::engine::Skip::Upstream(_))) {
             self.arrive(at);
@@ -208,26 +215,27 @@ impl Fold<'_> {
         let more = self.more(at);
         more.ended = Some(now);
         more.error = error.cloned();
+        more.settler = settler;
         let step = &mut self.instance(at.0).steps[at.1 as usize];
         step.outcome = Some(outcome);
         step.effect = Some(effect);
         step.output = output.clone();
-        self.count_end(at, outcome, output, effect, error);
+        self.count_end(at, ended, output, error);
         self.instance(at.0).cursor = route;
-        if effect.satisfies && route.is_none() {
-            self.satisfy_dependents(at);
+        if route.is_none() {
+            self.satisfy_dependents(at, effect);
         }
     }
 
     /// What a step's end means for the counters of its instance.
-    pub(in crate::engine) fn count_end(
+    fn count_end(
         &mut self,
         at: StepAt,
-        outcome: Outcome,
+        ended: Ended,
         output: &Arc<Value>,
-        effect: Effect,
         error: Option<&crate::engine::Error>,
     ) {
+        let Ended { outcome, effect, settler, .. } = ended;
         let entry = self.entry(at.0);
         let step = entry.step(at.1);
         let branch = matches!(step.kind, crate::ir::Kind::Branch(_));
@@ -247,14 +255,13 @@ impl Fold<'_> {
                 error
             });
         }
-        if outcome == Outcome::Succeeded {
-            if !branch {
-                instance.last_output = output.clone();
-            }
-            if undoable {
-                instance.completed.push(Completion { step: at.1, visit, order, output: output.clone() });
-                self.state.completions += 1;
-            }
+        if outcome == Outcome::Succeeded && !branch {
+            instance.last_output = output.clone();
+        }
+        // What only could not be merged was done.
+        if undoable && (outcome == Outcome::Succeeded || settler.is_some()) {
+            instance.completed.push(Completion { step: at.1, visit, order, output: output.clone() });
+            self.state.completions += 1;
         }
     }
 

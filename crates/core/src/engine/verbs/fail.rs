@@ -17,6 +17,9 @@ impl Decision<'_> {
             AttemptEnd::Failed { class, code, message, retry_at } => {
                 (Error { class, code, message, origin: None }, retry_at)
             }
+            AttemptEnd::Unmerged { message, .. } => {
+                (Error::new(ErrorClass::NonRetryable, code::MERGE_CONFLICT, message), None)
+            }
             AttemptEnd::TimedOut => {
                 (Error::new(ErrorClass::Timeout, code::TIMEOUT, "the attempt took longer than it may"), None)
             }

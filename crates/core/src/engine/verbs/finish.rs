@@ -71,7 +71,10 @@ impl Decision<'_> {
 
     /// A success whose output is not what was declared is a failure.
     fn fitting(&self, at: crate::engine::StepAt, end: AttemptEnd) -> AttemptEnd {
-        let AttemptEnd::Succeeded { mut output } = end else { return bounded(end) };
+        let mut output = match &end {
+            AttemptEnd::Succeeded { output } | AttemptEnd::Unmerged { output, .. } => Arc::clone(output),
+            _ => return bounded(end),
+        };
         let schema = &self.step(at).outputs;
         let bad = |message: String| AttemptEnd::Failed {
             class: ErrorClass::Validation,
@@ -82,15 +85,14 @@ impl Decision<'_> {
         if !size::within(&output, limits::VALUE_BYTES) {
             return bad(format!("its output is larger than {} bytes", limits::VALUE_BYTES));
         }
-        if schema.is_empty() {
-            return AttemptEnd::Succeeded { output };
-        }
         if schema.properties().next().is_some() {
             schema.fill(Arc::make_mut(&mut output));
         }
-        match schema.check(&output) {
-            Ok(()) => AttemptEnd::Succeeded { output },
-            Err(error) => bad(format!("its output is not what was declared: {error}")),
+        let checked = if schema.is_empty() { Ok(()) } else { schema.check(&output) };
+        match (checked, end) {
+            (Err(error), _) => bad(format!("its output is not what was declared: {error}")),
+            (Ok(()), AttemptEnd::Unmerged { message, .. }) => AttemptEnd::Unmerged { output, message },
+            (Ok(()), _) => AttemptEnd::Succeeded { output },
         }
     }
 
@@ -236,6 +238,10 @@ fn bounded(end: AttemptEnd) -> AttemptEnd {
         }
         AttemptEnd::Succeeded { output } if !size::within(&output, limits::VALUE_BYTES) => {
             AttemptEnd::Succeeded { output: crate::engine::state::null() }
+        }
+        // Only what the work itself gave counts.
+        AttemptEnd::Unmerged { message, .. } => {
+            AttemptEnd::Unmerged { output: crate::engine::state::null(), message }
         }
         other => other,
     }

@@ -11,6 +11,7 @@ mod iterate;
 mod publish;
 mod recover;
 mod route;
+mod settle;
 mod start;
 mod tamper;
 mod timeout;

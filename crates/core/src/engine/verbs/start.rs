@@ -95,6 +95,10 @@ impl Decision<'_> {
             return self.break_off(home, Error::new(ErrorClass::NonRetryable, code::MAX_STEPS, message));
         }
         let step = self.step(at);
+        if self.has_nothing_to_settle(at) {
+            let output = Arc::new(step.outputs.defaults());
+            return self.end_step(at, End { output, ..End::of(Outcome::Skipped(Skip::Condition)) });
+        }
         if let Some(when) = &step.when {
             match when.test(&self.env(at.0)) {
                 Ok(true) => {}

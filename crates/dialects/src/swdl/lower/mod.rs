@@ -38,6 +38,7 @@ use crate::{
 /// Where the plan's fields of a stage stand. A template of a fan-out has its fields under the same names.
 const STEP: Renames = &[
     ("isolation.secrets", "x-skein.secrets"),
+    ("settled_by", "x-skein.workspace.conflict"),
     ("after", "depends_on"),
     ("when", "condition"),
     ("inputs.*.schema", "inputs.*.type"),

@@ -8,6 +8,7 @@ use super::{
     merge::Merge,
     own::{self, OwnTree},
     place::{Place, Visit, number},
+    settle,
     shadow::Shadow,
     take::Taken,
     whole,
@@ -26,15 +27,16 @@ impl Place {
         let turn = visit.shared.trees.turn(&visit.job.run);
         let mut turn = locked(&turn);
         let after = self.look(visit, files, &mut turn);
-        if !completes(visit.job, &report) || self.own.is_none() {
+        if !completes(visit.job, &report) {
             return report;
         }
         let brought = match after {
+            _ if self.own.is_none() => Ok(()),
             Ok(Some(after)) => self.bring_home(visit, &after, &report),
             Ok(None) => Ok(()),
             Err(why) => Err(unmerged(&why)),
         };
-        match brought {
+        match brought.and_then(|()| settle::settled(visit)) {
             Ok(()) => report,
             Err(end) => Report { end, ..report },
         }
@@ -92,7 +94,7 @@ impl Place {
 }
 
 fn merge<'a>(visit: Visit<'a>, shadow: &'a Shadow<'a>) -> Merge<'a> {
-    Merge { shadow, run: visit.run, whole: whole(shadow), conflict: visit.job.keeping.conflict.as_deref() }
+    Merge { shadow, run: visit.run, whole: whole(shadow) }
 }
 
 fn unmerged(why: &str) -> AttemptEnd {
@@ -137,6 +139,7 @@ pub(in crate::crew) fn finished(
         let own = OwnTree::open(&shadow, run, job.attempt, &job.path);
         merge(visit, &shadow).carry_out(&mut own.map_err(|why| unmerged(&why))?)?;
     }
+    settle::settled(visit)?;
     if job.attempt.role == Role::Main {
         run.pass_artifacts(merging.attempt, job.attempt).map_err(never)?;
     }

@@ -4,7 +4,7 @@
 //! of the attempt; then the workspace is written. Whoever dies in between has it done by the next one, which does
 //! not work again.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use skein_core::{
     engine::{AttemptEnd, AttemptId, Report},
@@ -13,15 +13,13 @@ use skein_core::{
 
 use super::{
     id,
-    own::{Merging, OwnTree},
+    own::{Merging, OwnTree, Unfit},
     put::{Putting, Unput},
     shadow::Shadow,
     take::View,
 };
 use crate::{crew::git::names, workspace::RunDir};
 
-/// The code of a step whose changes do not fit those of others.
-pub(super) const CONFLICT: &str = "merge_conflict";
 /// So many files are named in a message.
 const NAMED: usize = 20;
 
@@ -31,8 +29,14 @@ pub(super) struct Merge<'a> {
     pub run: &'a RunDir,
     /// All of the workspace.
     pub whole: View,
-    /// Who is asked to settle a conflict.
-    pub conflict: Option<&'a str>,
+}
+
+/// What two states with a common past come to.
+pub(super) struct WorkedOut {
+    /// What fits. Files that do not are full of marks.
+    pub tree: String,
+    /// The files that do not fit.
+    pub unfit: Vec<PathBuf>,
 }
 
 impl Merge<'_> {
@@ -45,12 +49,14 @@ impl Merge<'_> {
         report: Report,
     ) -> Result<(), AttemptEnd> {
         let ours = self.shadow.take(&self.whole).map_err(|why| self.failed(own, &why))?.tree;
-        let to = match self.work_out(&own.note.commit, &ours, theirs) {
-            Ok(Ok(to)) => to,
-            Ok(Err(files)) => return Err(self.conflicts(own, &files)),
-            Err(why) => return Err(self.failed(own, &why)),
-        };
-        own.note.merging = Some(Merging { attempt, from: ours, to, report });
+        let out = work_out(self.shadow, &self.whole, [&own.note.commit, &ours, theirs])
+            .map_err(|why| self.failed(own, &why))?;
+        own.note.unfit = Some(Unfit { theirs: theirs.to_owned(), left: None });
+        if !out.unfit.is_empty() {
+            own.save().map_err(|why| self.failed(own, &why))?;
+            return Err(conflicts(own, &out.unfit, &report));
+        }
+        own.note.merging = Some(Merging { attempt, from: ours, to: out.tree, report });
         own.save().map_err(|why| self.failed(own, &why))?;
         self.carry_out(own)
     }
@@ -65,55 +71,12 @@ impl Merge<'_> {
                 // It must be worked out again with what is there now.
                 own.note.merging = None;
                 own.save().map_err(|why| self.failed(own, &why))?;
-                return Err(self.conflicts(own, &files));
+                return Err(conflicts(own, &files, &merging.report));
             }
             Err(Unput::Failed(why)) => return Err(self.failed(own, &why)),
         }
         own.note.done = true;
         own.save().and_then(|()| own.remove()).map_err(|why| self.failed(own, &why))
-    }
-
-    /// The tree that both come to, or the files that do not fit.
-    fn work_out(&self, base: &str, ours: &str, theirs: &str) -> Result<Result<String, Vec<PathBuf>>, String> {
-        let commit = |tree: &str| {
-            let arguments = ["commit-tree", "-m", "skein", "-p", base, tree];
-            id(&self.shadow.ask(self.shadow.call(&self.whole, "merge-commit", &arguments))?.well()?)
-        };
-        let (ours, theirs) = (commit(ours)?, commit(theirs)?);
-        let arguments = ["merge-tree", "--write-tree", "--no-messages", "--name-only", "-z", &ours, &theirs];
-        let said = self.shadow.ask(self.shadow.call(&self.whole, "merge", &arguments))?;
-        let status = said.status;
-        let out = if status == 1 { said.out } else { said.well()? };
-        let mut parts = names(&out);
-        let tree = id(parts.next().unwrap_or_default())?;
-        match status {
-            0 => Ok(Ok(tree)),
-            _ => Ok(Err(parts.map(super::path).collect())),
-        }
-    }
-
-    fn conflicts(&self, own: &OwnTree, files: &[PathBuf]) -> AttemptEnd {
-        // The message names them, too.
-        let _ = own.note_conflicts(files);
-        let shown =
-            |path: &PathBuf| format!("`{}`", crate::worker::shown(path.as_os_str().as_encoded_bytes()));
-        let mut named: Vec<String> = files.iter().take(NAMED).map(shown).collect();
-        if files.len() > NAMED {
-            named.push(format!("{} more", files.len() - NAMED));
-        }
-        let who = self.conflict.map(|step| format!("; `{step}` is named to settle it")).unwrap_or_default();
-        let message = format!(
-            "what it changed does not fit what others changed meanwhile: {}; the workspace is as it was, and its own \
-             files are in {}{who}",
-            named.join(", "),
-            own.path().display()
-        );
-        AttemptEnd::Failed {
-            class: ErrorClass::NonRetryable,
-            code: Some(CONFLICT.to_owned()),
-            message: crate::crew::back::cut(message),
-            retry_at: None,
-        }
     }
 
     fn failed(&self, own: &OwnTree, why: &str) -> AttemptEnd {
@@ -125,4 +88,46 @@ impl Merge<'_> {
             retry_at: None,
         }
     }
+}
+
+/// What comes of a past and the two states that were made of it.
+pub(super) fn work_out(
+    shadow: &Shadow<'_>,
+    view: &View,
+    [base, ours, theirs]: [&str; 3],
+) -> Result<WorkedOut, String> {
+    let commit = |tree: &str| {
+        let arguments = ["commit-tree", "-m", "skein", "-p", base, tree];
+        id(&shadow.ask(shadow.call(view, "merge-commit", &arguments))?.well()?)
+    };
+    let (ours, theirs) = (commit(ours)?, commit(theirs)?);
+    let arguments = ["merge-tree", "--write-tree", "--no-messages", "--name-only", "-z", &ours, &theirs];
+    let said = shadow.ask(shadow.call(view, "merge", &arguments))?;
+    let status = said.status;
+    let out = if status == 1 { said.out } else { said.well()? };
+    let mut parts = names(&out);
+    let tree = id(parts.next().unwrap_or_default())?;
+    Ok(WorkedOut { tree, unfit: if status == 1 { parts.map(super::path).collect() } else { Vec::new() } })
+}
+
+/// What it gave counts once somebody has settled it.
+fn conflicts(own: &OwnTree, files: &[PathBuf], report: &Report) -> AttemptEnd {
+    // The message names them, too.
+    let _ = own.note_conflicts(files);
+    let shown = |path: &PathBuf| format!("`{}`", crate::worker::shown(path.as_os_str().as_encoded_bytes()));
+    let mut named: Vec<String> = files.iter().take(NAMED).map(shown).collect();
+    if files.len() > NAMED {
+        named.push(format!("{} more", files.len() - NAMED));
+    }
+    let message = format!(
+        "what it changed does not fit what others changed meanwhile: {}; the workspace is as it was, and its own \
+         files are in {}",
+        named.join(", "),
+        own.path().display()
+    );
+    let output = match &report.end {
+        AttemptEnd::Succeeded { output } => Arc::clone(output),
+        _ => Arc::default(),
+    };
+    AttemptEnd::Unmerged { output, message: crate::crew::back::cut(message) }
 }

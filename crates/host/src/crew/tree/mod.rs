@@ -12,6 +12,7 @@ mod origin;
 mod own;
 mod place;
 mod put;
+mod settle;
 mod shadow;
 mod take;
 mod watch;
@@ -32,6 +33,7 @@ use skein_core::{
 
 pub(super) use leave::finished;
 pub(super) use place::{Behind, Place, Visit};
+pub(super) use settle::{Conflict, Told};
 
 use self::{
     shadow::Shadow,
@@ -54,7 +56,6 @@ pub struct Keeping {
     pub on_retry: OnRetry,
     /// What was done in a tree of its own stays there.
     pub apart: bool,
-    pub conflict: Option<String>,
     /// Whether the workspace may have to be put back.
     pub restores: bool,
     /// Whether another part of the work comes after the work itself, and decides.
@@ -72,7 +73,6 @@ impl Keeping {
         Keeping {
             on_retry,
             apart: step.skein("workspace.merge").and_then(|merge| merge.as_bool()) == Some(false),
-            conflict: step.skein("workspace.conflict").and_then(|step| step.as_str()).map(str::to_owned),
             restores: on_retry == OnRetry::Reset || step.policy.on_interrupted == OnInterrupted::Restore,
             checked: work.check.is_some(),
         }

@@ -34,9 +34,22 @@ pub(super) struct Note {
     /// Where its changes go, once they are complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merging: Option<Merging>,
+    /// What could not be merged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<Unfit>,
     /// Its changes are where they belong, or there are none.
     #[serde(default)]
     pub done: bool,
+}
+
+/// Changes that did not fit when they were to be merged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Unfit {
+    /// The files of the tree as they were then.
+    pub theirs: String,
+    /// The files that do not fit, once what does was brought to whoever settles it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Vec<String>>,
 }
 
 /// A merge that was decided: what becomes of the workspace, and what is then told of the attempt.
@@ -81,10 +94,21 @@ pub(super) fn note(run: &RunDir, attempt: AttemptId) -> Result<Option<Note>, Str
 pub(super) fn kept(place: &Path) -> Option<(String, PathBuf)> {
     let files = place.join(FILES);
     let note: Note = serde_json::from_slice(&fs::read(place.join(NOTE)).ok()?).ok()?;
-    files.is_dir().then_some((note.step, files))
+    (!note.done && files.is_dir()).then_some((note.step, files))
 }
 
 impl OwnTree {
+    /// The tree of a step that has one.
+    pub fn find(run: &RunDir, attempt: AttemptId) -> Result<Option<OwnTree>, String> {
+        let said = |error: crate::workspace::root::PathError| error.to_string();
+        let Some(note) = note(run, attempt)? else { return Ok(None) };
+        let place = run.tree(attempt).map_err(said)?;
+        match place.look(FILES).map_err(said)? {
+            Some(_) => Ok(Some(OwnTree { files: place.folder(FILES).map_err(said)?, place, note })),
+            None => Ok(None),
+        }
+    }
+
     /// The tree of a step, made where it is not there yet.
     pub fn open(
         shadow: &Shadow<'_>,
@@ -97,8 +121,8 @@ impl OwnTree {
         let note = match note(run, attempt)? {
             Some(note) => note,
             None => {
-                let note =
-                    Note { step: step.to_owned(), commit: commit(shadow)?, merging: None, done: false };
+                let (step, commit) = (step.to_owned(), commit(shadow)?);
+                let note = Note { step, commit, merging: None, unfit: None, done: false };
                 write(&place, &note)?;
                 note
             }

@@ -45,6 +45,8 @@ pub(in crate::crew) struct Place {
     goes_on: Option<(u64, Option<String>)>,
     /// What an earlier attempt changed, if that is to be told.
     pub earlier: Option<String>,
+    /// What it is to settle.
+    pub conflicts: Vec<super::Told>,
     /// What is no part of a workspace.
     without: Vec<PathBuf>,
 }
@@ -81,16 +83,25 @@ impl Place {
             put_back: false,
             goes_on: None,
             earlier: None,
+            conflicts: Vec::new(),
             without,
         };
         let known = origin::is_likely(place.base.path()) || job.watched;
-        if !job.isolation.worktree && (job.only_reads() || !known) {
+        let settles = !job.conflicts.is_empty();
+        if !job.isolation.worktree && (job.only_reads() || !known) && !settles {
             return Ok(place);
         }
         place.counts = !job.only_reads();
         let turn = shared.trees.turn(&job.run);
         let _one = locked(&turn);
-        match visit.enter(&mut place) {
+        let entered = match visit.enter_workspace(&mut place) {
+            Ok(()) => {
+                place.bring_conflicts(visit)?;
+                visit.look_back(&mut place)
+            }
+            Err(why) => Err(why),
+        };
+        match entered {
             Ok(()) => Ok(place),
             Err(why) if job.isolation.worktree => {
                 Err(never(format!("it cannot have a tree of its own: {why}")))
@@ -220,16 +231,13 @@ impl Visit<'_> {
         std::iter::once(self.shared.state.path()).chain(context).map(Path::to_owned).collect()
     }
 
-    fn enter(&self, place: &mut Place) -> Result<(), String> {
+    fn enter_workspace(&self, place: &mut Place) -> Result<(), String> {
         let job = self.job;
         let shadow = place.shadow(*self)?;
         if job.isolation.worktree {
             self.own_tree(&shadow, place)?;
         } else if shadow.origin.is_some() || job.keeping.restores {
             place.view = Some(shared_view(&shadow, place.base.path(), job.keeping.restores));
-        }
-        if job.attempt.role == Role::Main {
-            self.look_back(&shadow, place)?;
         }
         Ok(())
     }
@@ -255,8 +263,11 @@ impl Visit<'_> {
     }
 
     /// What an earlier attempt left is put back or told of, as the step wants it.
-    fn look_back(&self, shadow: &Shadow<'_>, place: &mut Place) -> Result<(), String> {
-        let Some(view) = place.view.clone() else { return Ok(()) };
+    fn look_back(&self, place: &mut Place) -> Result<(), String> {
+        let Some(view) = place.view.clone().filter(|_| self.job.attempt.role == Role::Main) else {
+            return Ok(());
+        };
+        let shadow = &place.shadow(*self)?;
         let Some((id, files, mut note)) = watch::earlier(self.run, self.job.attempt) else { return Ok(()) };
         let (Some(before), Some(begin)) = (note.before.clone(), note.back.clone()) else { return Ok(()) };
         if note.after.is_none() {

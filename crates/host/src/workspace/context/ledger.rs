@@ -196,6 +196,7 @@ fn ending(end: &AttemptEnd) -> Ending {
     match end {
         AttemptEnd::Succeeded { .. } | AttemptEnd::Checked { .. } => Ending::Succeeded,
         AttemptEnd::Failed { class, .. } => Ending::Failed(*class),
+        AttemptEnd::Unmerged { .. } => Ending::Failed(ErrorClass::NonRetryable),
         AttemptEnd::TimedOut => Ending::Failed(ErrorClass::Timeout),
         AttemptEnd::Interrupted => Ending::Failed(ErrorClass::Interrupted),
         AttemptEnd::Stopped | AttemptEnd::Blocked { .. } | AttemptEnd::HandedOver { .. } => Ending::Cancelled,

@@ -20,6 +20,7 @@ fn reused(outcome: Outcome, effect: Effect) -> Event {
         error: None,
         effect,
         route: None,
+        settler: None,
         attempt: None,
         attempts: 1,
         summary: None,

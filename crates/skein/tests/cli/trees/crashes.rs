@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Says that it has begun, and goes on when it is let go.
-fn held(project: &Project, script: &str) -> String {
+pub(super) fn held(project: &Project, script: &str) -> String {
     let whole = |name: &str| project.path(name).display().to_string();
     script.replace("HOLD", &format!("echo $$ > {}; cat {} > /dev/null", whole("begun"), whole("go")))
 }
@@ -23,7 +23,7 @@ fn killed(going: Going) {
 
 /// A run whose engine is killed while its step is at work, and which then goes on to a good end: its id, and what was told of
 /// that.
-fn killed_and_resumed(project: &Project) -> (String, String) {
+pub(super) fn killed_and_resumed(project: &Project) -> (String, String) {
     let going = project.begin("run flow.yaml --format jsonl");
     let run = going.run();
     project.begun();

@@ -7,6 +7,7 @@ mod hostile;
 mod merges;
 mod plain;
 mod retries;
+mod settles;
 
 use std::{fs, path::PathBuf};
 
