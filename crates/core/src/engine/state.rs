@@ -25,7 +25,7 @@ use crate::{
 
 /// The version of a state that is written. Raised with any change to what `apply` makes of events, or to how that is
 /// written: a state of another version is not the state that this code would come to, and is of no use.
-pub const STATE_VERSION: u32 = 2;
+pub const STATE_VERSION: u32 = 3;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -292,6 +292,9 @@ pub struct More {
     pub proofs: Vec<Proof>,
     #[serde(skip_serializing_if = "is_default")]
     pub cost: Cost,
+    /// What was spent inside of it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub inside: Cost,
     #[serde(skip_serializing_if = "is_default")]
     pub total_attempts: u32,
     /// Whether this visit was taken over from another run.
@@ -337,6 +340,7 @@ impl Default for More {
             summary: None,
             proofs: Vec::new(),
             cost: Cost::default(),
+            inside: Cost::default(),
             total_attempts: 0,
             reused: false,
             ready: None,

@@ -27,6 +27,7 @@ pub(super) fn check(before: &Workflow<'_>, after: &Workflow<'_>, sink: &mut Sink
         let Some(was) = known.get(&stage.id) else { continue };
         let mut narrow = Narrow { stage, sink };
         narrow.tools(was);
+        narrow.call(was);
         if let (Does::Gate(gate), Does::Gate(old)) = (&stage.does, &was.does) {
             narrow.gate(gate, old, was);
         }
@@ -61,6 +62,13 @@ impl<'a> Narrow<'_, 'a> {
                 let (source, span) = (given.node.source(), given.node.mark());
                 self.sink.push(Diagnostic::new(Code::Widens, source, span, message).hint(hint));
             }
+        }
+    }
+
+    fn call(&mut self, was: &Stage<'_>) {
+        if calls(self.stage) != calls(was) {
+            let message = format!("an override cannot change what `{}` calls", self.stage.id);
+            self.refuse("/x-skein/call", message, "only the workflow itself can say so");
         }
     }
 
@@ -104,7 +112,15 @@ fn asked<'s, 'a>(does: &'s Does<'a>) -> Option<&'s Asked<'a>> {
     match does {
         Does::Agent(asked) => Some(asked),
         Does::FanOut { template, .. } => template.as_ref().map(|(_, asked)| &**asked),
-        Does::Gate(_) | Does::Unclear => None,
+        Does::Call(_) | Does::Gate(_) | Does::Unclear => None,
+    }
+}
+
+/// The workflow that does a stage, where another does.
+fn calls<'a>(stage: &Stage<'a>) -> Option<&'a str> {
+    match &stage.does {
+        Does::Call(called) => called.workflow.node.raw(),
+        _ => None,
     }
 }
 

@@ -6,6 +6,7 @@ mod agents;
 mod attacks;
 mod bench;
 mod builtin;
+mod calls;
 mod catalog;
 mod contexts;
 mod crash;

@@ -53,9 +53,15 @@ const STEP: Renames = &[
     ("timeout", "gate.timeout"),
     ("over", "fan_out.source"),
     ("scope", "fan_out.stage_template"),
+    ("workflow", "x-skein.call"),
 ];
-const WORKFLOW: Renames =
-    &[("inputs", "config.parameters"), ("timeout", "config.timeout"), ("env", "config.env")];
+const WORKFLOW: Renames = &[
+    ("inputs", "config.parameters"),
+    ("timeout", "config.timeout"),
+    ("env", "config.env"),
+    ("result", "x-skein.output"),
+    ("outputs", "x-skein.output"),
+];
 const VOICE: Voice = Voice {
     words: &[("step", "stage")],
     hints: &[],
@@ -120,6 +126,8 @@ fn lower_workflow(
     workflow.hooks = hooks;
     workflow.context = context(&source);
     workflow.labels = labels(&source);
+    let gives = |given| expressions.value(given, skein_core::expr::swdl::Scope::Stage);
+    source.border.gives_with(&mut workflow, gives);
     Some((workflow, parts))
 }
 
@@ -128,7 +136,7 @@ fn named_agent<'a>(stage: &Stage<'a>) -> Option<Use<'a>> {
     let asked = match &stage.does {
         Does::Agent(asked) => asked,
         Does::FanOut { template, .. } => template.as_ref().map(|(_, asked)| asked)?,
-        Does::Gate(_) | Does::Unclear => return None,
+        Does::Call(_) | Does::Gate(_) | Does::Unclear => return None,
     };
     let (given, name) = asked.roles.agent?;
     Some(Use { name, source: given.node.source(), span: given.span() })
