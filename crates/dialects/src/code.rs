@@ -95,6 +95,7 @@ codes! { // table
     // Parameters of one run.
     0401 MissingParameter Error,
     0402 BadParameter Error,
+    0403 BorderClash Error,
     // Files that steps hand to one another.
     0501 SamePath Warning,
     // AIP-15, and schedules.

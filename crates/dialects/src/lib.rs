@@ -7,6 +7,7 @@
 
 mod agentcore;
 mod aip15;
+mod border;
 mod card;
 mod catalog;
 mod check;

@@ -104,6 +104,7 @@ fn code(code: ProblemCode) -> Code {
         P::UnknownOutput => Code::ReadsUnknownOutput,
         P::MissingParameter => Code::MissingParameter,
         P::BadParameter => Code::BadParameter,
+        P::BorderClash => Code::BorderClash,
         P::BadName => Code::BadName,
         P::BadExpression => Code::BadExpression,
         P::BadUndo => Code::BadUndo,

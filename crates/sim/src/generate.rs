@@ -93,7 +93,9 @@ pub fn workflow(seed: u64, size: Size) -> Generated {
         let small = Size { root: 2, inner: 1, depth: 1, total: 3 };
         // The second may call the first.
         let calls = library.keys().cloned().collect();
-        let made = Gen::new(rng.fork(&name), small, calls).workflow(&name, pool::CALLED);
+        let mut made = Gen::new(rng.fork(&name), small, calls).workflow(&name, pool::CALLED);
+        let mut rng = rng.fork("budget");
+        made.budget = rng.percent(10).then(|| policy::budget(&mut rng));
         library.insert(name, Arc::new(made));
     }
     let mut draw = Gen::new(rng.fork("root"), size, library.keys().cloned().collect());

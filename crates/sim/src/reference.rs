@@ -27,7 +27,7 @@ use std::{cell::Cell, collections::BTreeMap};
 use serde_json::Value;
 use skein_core::{
     engine::Cost,
-    ir::{ErrorClass, RunStatus, StepStatus},
+    ir::{Budget, ErrorClass, RunStatus, StepStatus},
     plan::Plan,
     time::Millis,
 };
@@ -84,6 +84,7 @@ pub fn evaluate(plan: &Plan, world: &dyn Outcomes) -> Result<Expected, Race> {
         steps: BTreeMap::new(),
         undone: Vec::new(),
         spent: Cost::default(),
+        around: Vec::new(),
         unclear: Cell::new(false),
     };
     eval.run(plan)
@@ -111,8 +112,17 @@ struct Eval<'a> {
     undone: Vec<String>,
     /// What the whole run has spent.
     spent: Cost,
+    /// The budgets of the composites, and of the called workflows, in which the evaluation is, and what each has spent.
+    around: Vec<(Vec<&'a Budget>, Cost)>,
     /// An expression read something that the rules leave open.
     unclear: Cell<bool>,
+}
+
+impl Eval<'_> {
+    fn pay(&mut self, cost: Cost) {
+        self.spent.add(cost);
+        self.around.iter_mut().for_each(|(_, spent)| spent.add(cost));
+    }
 }
 
 /// Why something failed. No class: the rules do not say which.

@@ -19,6 +19,7 @@ mod journal;
 mod limit;
 pub mod pairs;
 mod past;
+mod purse;
 mod refusal;
 mod reused;
 mod scope_env;
@@ -44,6 +45,7 @@ pub use input::{
 };
 pub use journal::{Batch, JournalError, Record, VERSION};
 pub use past::Past;
+pub use purse::{Purse, purses};
 pub use refusal::Refusal;
 pub use reused::{InstanceReused, Reused, StepReused};
 pub use scope_env::utc;

@@ -292,6 +292,9 @@ pub struct More {
     pub proofs: Vec<Proof>,
     #[serde(skip_serializing_if = "is_default")]
     pub cost: Cost,
+    /// What was spent inside of it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub inside: Cost,
     #[serde(skip_serializing_if = "is_default")]
     pub total_attempts: u32,
     /// Its last attempt was done, and could not be merged.
@@ -343,6 +346,7 @@ impl Default for More {
             summary: None,
             proofs: Vec::new(),
             cost: Cost::default(),
+            inside: Cost::default(),
             total_attempts: 0,
             unmerged: false,
             settler: None,

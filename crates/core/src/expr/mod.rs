@@ -1,6 +1,6 @@
-//! Expressions: one tree and one evaluator behind the spellings of three workflow formats.
+//! Expressions: one tree and one evaluator behind the spellings of four workflow formats.
 //!
-//! [`aip15`], [`swdl`] and [`ioa`] each read one format's text to an [`Expr`], whose references start at
+//! [`agentcore`], [`aip15`], [`swdl`] and [`ioa`] each read one format's text to an [`Expr`], whose references start at
 //! canonical [`Root`]s. [`Expr::eval`] asks an [`Env`] for those and is total: it gives a value or an error
 //! within the fuel, size and depth of [`bounds`], and never looks into data for more expressions.
 //! [`Expr::reads`] and [`Expr::ty`] tell what it refers to and what it will be without evaluating it.
@@ -32,6 +32,7 @@ mod token;
 mod ty;
 mod walk;
 
+pub mod agentcore;
 pub mod aip15;
 pub mod bounds;
 pub mod ioa;

@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     closest::did_you_mean,
-    ir::{Call, Kind, Schema},
+    expr::{Fit, Ty},
+    ir::{Call, Kind, Schema, Scope, Shape},
 };
 
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
@@ -33,7 +34,41 @@ pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
                 Problem::new(ProblemCode::UnknownParameter, at, message).maybe_hint(hint)
             });
         }
+        if let Some(message) = unfit(workflow, &survey.definition.scope(*called).scope, &step.outputs) {
+            problems.push(Problem::new(ProblemCode::BorderClash, survey.at(scope, i, "outputs"), message));
+        }
     }
+}
+
+/// Why what a workflow gives can never be what the step that calls it declares.
+fn unfit(workflow: &str, scope: &Scope, declared: &Schema) -> Option<String> {
+    let wanted = Ty::of_schema(declared.document()?);
+    if scope.result.is_none() && scope.shape == Shape::Graph {
+        let unfit = wanted.accepts(&Ty::Null) == Fit::No;
+        return unfit.then(|| format!("this step gives {wanted}, and `{workflow}` gives nothing"));
+    }
+    let given = Ty::of_schema(scope.outputs.document()?);
+    (wanted.accepts(&given) == Fit::No).then(|| told(workflow, &wanted, &given))
+}
+
+/// The first field that does not fit, where there are fields.
+fn told(workflow: &str, wanted: &Ty, given: &Ty) -> String {
+    if let (Ty::Object { fields, .. }, Ty::Object { fields: others, .. }) = (wanted, given) {
+        for (name, wanted) in fields.iter() {
+            match others.get(name) {
+                Some(given) if wanted.accepts(given) == Fit::No => {
+                    return format!("this step gives {wanted} as `{name}`, and `{workflow}` gives {given}");
+                }
+                None if wanted.accepts(&Ty::Null) == Fit::No => {
+                    return format!(
+                        "this step gives {wanted} as `{name}`, and `{workflow}` gives no `{name}`"
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+    format!("this step gives {wanted}, and `{workflow}` gives {given}")
 }
 
 /// What is required and has no default that would be filled in.

@@ -65,6 +65,7 @@ codes! {
     // Calls.
     UnknownWorkflow Error "unknown-workflow",
     Recursion Error "recursion",
+    BorderClash Error "border-clash",
     // Artifacts.
     UnknownArtifactSource Error "unknown-artifact-source",
     UnknownArtifact Error "unknown-artifact",

@@ -33,6 +33,11 @@ pub(super) struct Field<'a> {
 }
 
 impl Field<'_> {
+    /// The name of the input that it is, if it is one of the step itself.
+    pub fn input(&self) -> Option<&str> {
+        (!self.undo && self.group == INPUTS).then_some(&*self.name)
+    }
+
     pub fn is(&self, name: &str) -> bool {
         !self.undo && self.group.is_empty() && self.name == name
     }
@@ -44,6 +49,9 @@ impl fmt::Display for Field<'_> {
         write!(f, "{undo}{}{}", self.group, self.name)
     }
 }
+
+/// How fields begin that are what a step is given.
+const INPUTS: &str = "inputs.";
 
 /// How fields begin that are about taking a step back.
 pub(super) const UNDO: &str = "undo.";
@@ -152,7 +160,7 @@ impl<'a> Sites<'a, '_> {
 
     fn bindings(&mut self, bindings: &'a [Binding]) {
         for binding in bindings {
-            let field = self.field("inputs.", binding.name.as_str());
+            let field = self.field(INPUTS, binding.name.as_str());
             let (wants, required) = (Some(&binding.schema), binding.required);
             (self.show)(Site { spot: self.spot, field, expr: &binding.value, wants, required });
         }

@@ -2,6 +2,8 @@
 
 use std::{cell::RefCell, collections::BTreeMap};
 
+use serde_json::Value;
+
 use super::{
     definition::{Definition, ScopeEntry},
     problem::{Problem, ProblemCode, Problems},
@@ -11,7 +13,7 @@ use super::{
 };
 use crate::{
     expr::{Fit, Part, Root, Span, Ty, TypeEnv},
-    ir::{Kind, Schema},
+    ir::{Call, Kind, Schema},
 };
 
 /// What each schema promises, worked out once: every expression of a workflow may refer to its parameters.
@@ -51,14 +53,32 @@ pub(super) fn check(
         let over = site.field.is("over") && matches!(kind(survey, site), Some(Kind::Each(_)));
         over.then(|| Ty::Array(Box::new(Ty::Any)))
     });
-    if let Some(wanted) = wanted
-        && !silent
-        && wanted.accepts(&typed.ty) == Fit::No
-    {
-        let message = format!("this is {}, where {wanted} is wanted", typed.ty);
-        let at = references::at(survey, site, "", Span::default());
-        problems.push(Problem::new(ProblemCode::TypeClash, at, message));
+    if silent {
+        return;
     }
+    let mut clash = |code: ProblemCode, message: String| {
+        problems.push(Problem::new(code, references::at(survey, site, "", Span::default()), message));
+    };
+    if let Some(wanted) = wanted.filter(|wanted| wanted.accepts(&typed.ty) == Fit::No) {
+        return clash(ProblemCode::TypeClash, format!("this is {}, where {wanted} is wanted", typed.ty));
+    }
+    let Some((name, called, schema)) = called(survey, site) else { return };
+    // What is null is not given at all.
+    let wanted = Ty::of_schema(schema);
+    if wanted.clone().or(Ty::Null).accepts(&typed.ty) == Fit::No {
+        let message = format!("this is {}, where `{called}` wants {wanted} as `{name}`", typed.ty);
+        clash(ProblemCode::BorderClash, message);
+    }
+}
+
+/// What a called workflow wants of an input that is given to it: its name, the workflow's, and the schema.
+fn called<'a>(survey: &Survey<'a>, site: &'a Site<'_>) -> Option<(&'a str, &'a str, &'a Value)> {
+    let name = site.field.input()?;
+    let Kind::Call(Call { workflow, .. }) = kind(survey, site)? else { return None };
+    let scope = survey.definition.scope(site.spot.scope);
+    let inner = scope.inner[site.spot.step? as usize].first()?;
+    let schema = survey.definition.workflow_of(*inner).workflow.inputs.property(name)?;
+    Some((name, workflow, schema))
 }
 
 fn kind<'a>(survey: &Survey<'a>, site: &Site<'_>) -> Option<&'a Kind> {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use skein_core::{
-    ir::{Effect, ErrorClass, WaitTimeout},
+    ir::{Budget, BudgetMode, Effect, ErrorClass, WaitTimeout},
     time::Millis,
 };
 
@@ -155,4 +155,47 @@ fn a_call_that_took_too_long_is_undone_if_it_says_so() {
         .stops("c/y")
         .ok("c/x")
         .done();
+}
+
+fn stops(tokens: u64) -> Option<Budget> {
+    Some(Budget { micro_usd: None, tokens: Some(tokens), mode: BudgetMode::Stop })
+}
+
+/// A budget of the called workflow is for what it spends, and for nothing before it.
+#[test]
+fn a_called_workflow_has_a_budget_of_its_own() {
+    let sub = routed(vec![work("x"), work("y")]).with(|sub| sub.budget = stops(10));
+    script!(routed(vec![work("a"), call("c", "sub")]), library(vec![("sub", sub)]))
+        .start()
+        .spending(100)
+        .ok("a")
+        .spending(10)
+        .ok("c/x")
+        .done();
+}
+
+/// So is that of the step that calls: for all that is inside, whatever that is.
+#[test]
+fn the_budget_of_a_call_is_for_all_inside() {
+    let others = library(vec![
+        ("sub", routed(vec![work("x"), call("d", "deep"), work("y")])),
+        ("deep", routed(vec![work("u"), work("v")])),
+    ]);
+    let c = call("c", "sub").with(|c| c.policy.budget = stops(30));
+    script!(routed(vec![c]), others)
+        .start()
+        .spending(10)
+        .ok("c/x")
+        .spending(15)
+        .ok("c/d/u")
+        .spending(15)
+        .ok("c/d/v")
+        .done();
+}
+
+/// What is spent inside is spent by the run.
+#[test]
+fn a_run_pays_for_what_it_calls() {
+    let main = routed(vec![call("c", "sub"), work("z")]).with(|main| main.budget = stops(10));
+    script!(main, sub(vec![work("x")])).start().spending(10).ok("c/x").done();
 }

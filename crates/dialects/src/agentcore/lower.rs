@@ -1,7 +1,7 @@
 //! From AgentCore to the IR.
 
 use skein_core::{
-    expr::Expr,
+    expr::{Expr, agentcore},
     ids::WorkflowId,
     ir::{
         ArtifactIn, ArtifactOut, Call, Check, Context, Convergence, Effect, Effects, ErrorClass, Export,
@@ -18,16 +18,15 @@ use super::{
     words::words,
 };
 use crate::{
+    border,
     code::Code,
     common::{id_like, on_interrupted},
     detect::Dialect,
     diagnostic::{Diagnostic, Sink},
     lowering::{Lowered, Lowering},
-    path::{self, PathError},
     places::Renames,
     problem::Voice,
-    project::{Project, Reference},
-    read::Given,
+    project::Project,
     xskein::XSkein,
     yaml::Tree,
 };
@@ -45,8 +44,11 @@ const STEP: Renames = &[
     ("check.convergence", "convergence"),
     ("check", "completion_check"),
     ("workflow", "workflow"),
+    ("inputs", "x-skein.input"),
+    ("outputs", "x-skein.output"),
 ];
-const WORKFLOW: Renames = &[];
+const WORKFLOW: Renames =
+    &[("inputs", "x-skein.input"), ("result", "x-skein.output"), ("outputs", "x-skein.output")];
 const VOICE: Voice = Voice {
     words: &[],
     hints: &[(ProblemCode::Recursion, "a step is repeated with a `completion_check`")],
@@ -78,6 +80,8 @@ fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
     workflow.budget.clone_from(&source.skein.budget);
     let directory = source.context_dir.unwrap_or(defaults::CONTEXT_DIR);
     workflow.context = Context { directory: Some(directory.to_owned()), ..Context::default() };
+    source.border.takes(&mut workflow);
+    source.border.gives(&mut workflow, agentcore::value, lowering);
     Some(workflow)
 }
 
@@ -92,40 +96,24 @@ impl Steps<'_, '_> {
         self.lowering.step_field(&source.id, source.field);
         let kind = match &source.does {
             Does::Work(work) => Kind::Work(Box::new(self.work(source, work))),
-            Does::Call { workflow, exports } => match workflow.and_then(|given| self.called(given)) {
-                Some(workflow) => {
-                    Kind::Call(Call { workflow, exports: exports.iter().map(export).collect() })
+            Does::Call { workflow, exports } => {
+                match workflow.and_then(|given| border::by_path(given, self.lowering)) {
+                    Some(workflow) => {
+                        Kind::Call(Call { workflow, exports: exports.iter().map(export).collect() })
+                    }
+                    None => not_called(exports),
                 }
-                None => not_called(exports),
-            },
+            }
         };
         let mut step = Step::new(source.id.clone(), kind);
         step.description = source.description.map(str::to_owned);
         step.after = source.depends_on.iter().map(|name| name.value.clone()).collect();
+        step.inputs = source.border.inputs(agentcore::value, self.lowering).unwrap_or_default();
+        step.outputs = source.border.outputs();
         step.policy = self.policy(source, &step.kind).into();
         source.skein.apply(self.skein, &mut step);
         self.lowering.share(&mut step);
         step
-    }
-
-    /// The workflow that a step runs, by a path that stays in the folder of this file. None if it cannot be called,
-    /// which has been reported.
-    fn called(&mut self, given: Given<'_>) -> Option<String> {
-        let path = given.words(self.lowering.sink)?.value;
-        if let Err(error) = path::relative(path).and_then(|()| path::inside(path)) {
-            let why = match error {
-                PathError::Upwards => "it leads out of the folder of this file".to_owned(),
-                PathError::Absolute => "it does not start in the folder of this file".to_owned(),
-                error => error.why(),
-            };
-            let message = format!("`workflow` cannot be `{}`: {why}", path.escape_debug());
-            let hint =
-                "put the other workflow into the same folder or below it, and write the path from there";
-            let diagnostic = Diagnostic::new(Code::BadPath, given.node.source(), given.node.mark(), message);
-            self.lowering.push(diagnostic.hint(hint));
-            return None;
-        }
-        self.lowering.call(given, Reference::Path(path))
     }
 
     fn policy(&self, source: &syntax::Step<'_>, kind: &Kind) -> StepPolicy {

@@ -53,6 +53,7 @@ const STEP: Renames = &[
     ("inputs.steps", "x-skein.input.steps"),
     ("inputs", "x-skein.input"),
     ("outputs", "x-skein.output"),
+    ("workflow", "x-skein.call"),
     ("policy.timeout", "timeout"),
     ("policy.idle_timeout", "x-skein.idle_timeout"),
     ("policy.start_timeout", "x-skein.start_timeout"),
@@ -67,6 +68,9 @@ const WORKFLOW: Renames = &[
     ("steps", "spec.steps"),
     ("undo", "spec.compensation"),
     ("triggers[0]", "spec.trigger"),
+    ("inputs", "spec.x-skein.input"),
+    ("result", "spec.x-skein.output"),
+    ("outputs", "spec.x-skein.output"),
 ];
 const VOICE: Voice = Voice {
     words: &[],
@@ -101,6 +105,8 @@ fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
     }
     let mut workflow = described(&metadata, &spec, scope(&spec, lowered?))?;
     workflow.triggers = triggers;
+    spec.border.takes(&mut workflow);
+    spec.border.gives(&mut workflow, ioa::value, lowering);
     Some(workflow)
 }
 

@@ -1,6 +1,6 @@
 //! From IOA to the IR: each step, and what its failure does.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use skein_core::{
     expr::{Expr, ioa},
@@ -16,6 +16,7 @@ use super::{
     syntax::{self, Compensation},
 };
 use crate::{
+    border,
     code::Code,
     common::on_interrupted,
     diagnostic::Diagnostic,
@@ -48,15 +49,19 @@ impl Steps<'_, '_> {
     pub fn step(&mut self, source: &syntax::Step<'_>) -> Option<Step> {
         self.lowering.step_item(&source.id.value, source.node, "name");
         let gate = gate_text(source);
-        let kind = match gate {
-            Some(text) => Kind::Gate(Box::new(self.gate(source, text)?)),
-            None => Kind::Work(Box::new(work(source.agent.as_ref(), source.action.as_ref()))),
+        let kind = match (gate, source.call) {
+            (Some(text), call) => {
+                call.into_iter().for_each(|call| self.refuse_call_of_a_gate(source, call));
+                Kind::Gate(Box::new(self.gate(source, text)?))
+            }
+            (None, Some(call)) => border::kind(call, self.lowering),
+            (None, None) => Kind::Work(Box::new(work(source.agent.as_ref(), source.action.as_ref()))),
         };
         let mut step = Step::new(source.id.value.clone(), kind);
         step.after = source.depends_on.iter().map(|name| name.value.clone()).collect();
         if gate.is_none() {
             step.inputs = self.inputs(source);
-            step.outputs = source.output.map(|given| Schema::new(given.node.json())).unwrap_or_default();
+            step.outputs = source.border.outputs();
         }
         step.policy = match gate {
             Some(_) => gate_policy(source, self.policy).into(),
@@ -66,6 +71,14 @@ impl Steps<'_, '_> {
         self.lowering.share(&mut step);
         step.undo = self.undo.get(&source.id.value).map(|entry| Box::new(undo(source, entry, &step)));
         Some(step)
+    }
+
+    /// A person decides, and no other workflow.
+    fn refuse_call_of_a_gate(&mut self, source: &syntax::Step<'_>, call: Given<'_>) {
+        let message = format!("the gate `{}` cannot be another workflow", source.id.value);
+        let diagnostic = Diagnostic::new(Code::FieldsClash, call.node.source(), call.node.mark(), message);
+        let hint = "let one step call the workflow, and another be the gate";
+        self.lowering.push(diagnostic.hint(hint));
     }
 
     fn gate(&mut self, source: &syntax::Step<'_>, text: &str) -> Option<Gate> {
@@ -94,7 +107,7 @@ impl Steps<'_, '_> {
 
     /// What a gate shows: what `x-skein.input` says, or what the steps before it gave.
     fn shows(&mut self, source: &syntax::Step<'_>) -> Vec<Expr> {
-        if let Some(given) = source.input {
+        if let Some(given) = source.border.input {
             return self.lowering.expression(given, ioa::value(&given.node.json())).into_iter().collect();
         }
         let shown = |id: &StepId| Expr::object([(id.as_str(), output_of(id))]).ok();
@@ -111,20 +124,17 @@ impl Steps<'_, '_> {
         before
     }
 
-    /// What an agent is given: what `x-skein.input` says, or the trigger and what the steps before it gave.
+    /// What an agent is given: what `x-skein.input` says, or the trigger and what the steps before it gave. Another workflow
+    /// takes what it declares, so that it is given nothing by itself.
     fn inputs(&mut self, source: &syntax::Step<'_>) -> Vec<Binding> {
-        let Some(given) = source.input else {
-            let before = self.before(source).into_iter().map(output_binding);
-            return std::iter::once(trigger_binding()).chain(before).collect();
-        };
-        let mut seen = BTreeSet::new();
-        let fields = given.node.fields().into_iter().flatten().filter(|field| seen.insert(field.key));
-        let bindings = fields.filter_map(|field| {
-            let given = Given { name: field.key, node: field.value };
-            let value = self.lowering.expression(given, ioa::value(&field.value.json()))?;
-            Some(binding(field.key, value))
-        });
-        bindings.collect()
+        if let Some(bindings) = source.border.inputs(ioa::value, self.lowering) {
+            return bindings;
+        }
+        if source.call.is_some() {
+            return Vec::new();
+        }
+        let before = self.before(source).into_iter().map(output_binding);
+        std::iter::once(trigger_binding()).chain(before).collect()
     }
 
     /// Most steps say nothing of their own, and share what that means.

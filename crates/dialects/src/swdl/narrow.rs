@@ -27,6 +27,7 @@ pub(super) fn check(before: &Workflow<'_>, after: &Workflow<'_>, sink: &mut Sink
         let Some(was) = known.get(&stage.id) else { continue };
         let mut narrow = Narrow { stage, sink };
         narrow.tools(was);
+        narrow.call(was);
         if let (Does::Gate(gate), Does::Gate(old)) = (&stage.does, &was.does) {
             narrow.gate(gate, old, was);
         }
@@ -64,6 +65,13 @@ impl<'a> Narrow<'_, 'a> {
         }
     }
 
+    fn call(&mut self, was: &Stage<'_>) {
+        if calls(self.stage) != calls(was) {
+            let message = format!("an override cannot change what `{}` calls", self.stage.id);
+            self.refuse("/x-skein/call", message, "only the workflow itself can say so");
+        }
+    }
+
     fn gate(&mut self, gate: &GateDef<'_>, old: &GateDef<'_>, was: &Stage<'_>) {
         let id = &self.stage.id;
         let known: BTreeSet<&str> = old.approvers.iter().copied().collect();
@@ -98,6 +106,14 @@ fn replaced<'a>(node: Node<'a>, base: &Arc<Source>) -> Option<Node<'a>> {
         return Some(node);
     }
     node.fields().into_iter().flatten().find_map(|field| replaced(field.value, base))
+}
+
+/// The workflow that does a stage, where another does.
+fn calls<'a>(stage: &Stage<'a>) -> Option<&'a str> {
+    match &stage.does {
+        Does::Call(called) => called.workflow.node.raw(),
+        _ => None,
+    }
 }
 
 /// How long a gate waits for a decision.

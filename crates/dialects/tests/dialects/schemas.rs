@@ -79,6 +79,7 @@ const AIP15: &[&str] = &[
     "unreachable.md",
 ];
 const IOA: &[&str] = &[
+    "calls-with-the-wrong-values.yaml",
     "compensation-of-an-unknown-step.yaml",
     "compensation-twice.yaml",
     "conflict-settled-by-a-gate.yaml",
@@ -99,6 +100,7 @@ const IOA: &[&str] = &[
     "unreachable-behind-a-cycle.yaml",
 ];
 const SWDL: &[&str] = &[
+    "calls-that-cannot-be.yaml",
     "command-for-a-shell.yaml",
     "conflict-in-another-list.yaml",
     "cycle.yaml",
@@ -116,6 +118,7 @@ const SWDL: &[&str] = &[
     "override-adds-a-tool.yaml",
     "override-adds-an-approver.yaml",
     "override-changes-how-long-a-gate-waits.yaml",
+    "override-changes-what-is-called.yaml",
     "override-lets-anyone-approve.yaml",
     "override-loosens-x-skein.yaml",
     "override-of-what-is-not-there.yaml",

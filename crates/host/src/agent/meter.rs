@@ -3,6 +3,8 @@
 //! Owns how the totals that agents tell become the cost of one attempt. Money that nobody told and no price gives stays
 //! unknown.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use skein_core::engine::Cost;
 
@@ -38,7 +40,7 @@ impl Price {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// Whose budget it is, in words.
-    pub whose: &'static str,
+    pub whose: Cow<'static, str>,
     pub tokens: Option<u64>,
     pub micro_usd: Option<u64>,
     /// A person is asked, instead of the step failing.
@@ -139,7 +141,12 @@ mod tests {
 
     #[test]
     fn the_first_budget_that_is_spent_is_named() {
-        let left = |whose, tokens, micro_usd| Left { whose, tokens, micro_usd, pause: false };
+        let left = |whose: &'static str, tokens, micro_usd| Left {
+            whose: whose.into(),
+            tokens,
+            micro_usd,
+            pause: false,
+        };
         let all = vec![left("the step's", Some(100), None), left("the run's", None, Some(10))];
         let mut meter = Meter::new(Cost::default(), Spent::default(), None, all);
         meter.used(Used::Run(spent(50, 0, 49, None)));

@@ -14,8 +14,8 @@ use std::io;
 pub use adopt::{Left, finish, leave};
 pub use hands::Nobody;
 pub use machine::{commits, make, spawns, syncs};
-pub use plans::{chain, checked, fan_out, gated, items, side_by_side};
-pub use runs::{crew, run, start};
+pub use plans::{chain, checked, fan_out, functions as of_functions, gated, items, side_by_side};
+pub use runs::{crew, functions, run, start};
 
 use crate::{crew::CrewError, host::ResumeError, store::OpenError, store::StoreError};
 

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use skein_core::{
     expr::Expr,
     ids::{StepId, WorkflowId},
     ir::{
-        Check, Each, EachErrors, Effect, Gate, GateTimeout, Kind, Scope, Shape, Step, Work, Worker, Workflow,
+        Binding, Check, Each, EachErrors, Effect, Gate, GateTimeout, Kind, Schema, Scope, Shape, Step, Work,
+        Worker, Workflow,
     },
     limits,
     plan::{Plan, check},
@@ -17,6 +18,29 @@ use skein_core::{
 pub fn chain(length: usize) -> Plan {
     let after = |i: usize| if i == 0 { Vec::new() } else { vec![format!("s{}", i - 1)] };
     plan((0..length).map(|i| step(&format!("s{i}"), after(i))).collect(), None)
+}
+
+/// The tool of the steps of [`functions`].
+pub(super) const TOOL: &str = "json.merge";
+
+/// Steps one after the other, each of which a function of Skein does: two small objects are put together.
+pub fn functions(length: usize) -> Plan {
+    let values =
+        Expr::literal(json!([{"a": 1, "b": "two"}, {"b": "three"}])).expect("values are an expression");
+    let step = |i: usize| {
+        let worker = Worker::Tool { tool: TOOL.to_owned(), pinned: None };
+        let mut step = Step::new(name(&format!("s{i}")), Kind::Work(Box::new(Work::new(worker))));
+        step.after = i.checked_sub(1).map(|before| name(&format!("s{before}"))).into_iter().collect();
+        let (name, schema) = ("values".to_owned(), Schema::default());
+        step.inputs = vec![Binding { name, value: values.clone(), schema, required: true }];
+        step
+    };
+    plan((0..length).map(step).collect(), None)
+}
+
+/// What each of them gives.
+pub(super) fn merged() -> Value {
+    json!({"value": {"a": 1, "b": "three"}})
 }
 
 /// A step, so many beside each other after it, and one after all of them.

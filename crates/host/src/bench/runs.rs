@@ -1,6 +1,7 @@
 //! Runs of a plan, on a real journal.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{
         Arc,
@@ -9,11 +10,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skein_core::{engine::Start, ids::RunId, ir::RunStatus, plan::Plan};
+use serde_json::json;
+use skein_core::{
+    engine::Start,
+    ids::RunId,
+    ir::{RunStatus, Schema},
+    plan::Plan,
+};
 
-use super::{BenchError, Nobody, WORKERS};
+use super::{
+    BenchError, Nobody, WORKERS,
+    plans::{TOOL, merged},
+};
 use crate::{
-    crew::{About, Crew},
+    crew::{About, Crew, Function, Tool},
     hands::Hands,
     host::{Begin, Capacity, Host, Told},
     secret::Secrets,
@@ -24,6 +34,16 @@ use crate::{
 pub fn run(state: &Path, plan: &Plan, count: usize) -> Result<Duration, BenchError> {
     let store: Arc<dyn Store> = Arc::new(Sqlite::open(state)?);
     time(store, Box::<Nobody>::default(), WORKERS, plan, count, state)
+}
+
+/// How long so many runs of [`super::functions`] take together: done by functions of Skein, or by nobody, who gives the same.
+pub fn functions(state: &Path, plan: &Plan, count: usize, done: bool) -> Result<Duration, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(Sqlite::open(state)?);
+    let hands: Box<dyn Hands> = match done {
+        true => Box::new(Crew::new(state, Secrets::default(), None)?),
+        false => Box::new(Nobody::giving(merged())),
+    };
+    time(store, hands, WORKERS, plan, count, state)
 }
 
 /// How long one run takes whose steps are programs, so many at once.
@@ -84,6 +104,24 @@ pub(super) fn await_all(ended: &Receiver<Ended>, count: usize) -> Result<(), Ben
     Ok(())
 }
 
+/// A tool that is a function of Skein, with the schemas that such a tool has.
+fn merge() -> Tool {
+    let object = || Schema::new(json!({"type": "object"}));
+    Tool {
+        driver: "bench".to_owned(),
+        command: Vec::new(),
+        function: Function::named(TOOL),
+        arguments: Vec::new(),
+        inputs: object(),
+        outputs: object(),
+        renames: BTreeMap::new(),
+        drop_outputs: Vec::new(),
+        exit_codes: BTreeMap::new(),
+        secrets: Vec::new(),
+        limit: None,
+    }
+}
+
 /// The run of this number. Its workspace is where the state folder is.
 pub fn start(number: usize, plan: &Plan, state: &Path) -> Begin {
     let workspace = state.parent().unwrap_or(state);
@@ -95,7 +133,7 @@ pub fn start(number: usize, plan: &Plan, state: &Path) -> Begin {
         roots: Vec::new(),
         user: "bench".to_owned(),
         agents: Default::default(),
-        tools: Default::default(),
+        tools: BTreeMap::from([(TOOL.to_owned(), merge())]),
         surroundings: Default::default(),
         secrets: Default::default(),
         programs: Default::default(),

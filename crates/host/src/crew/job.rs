@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Assignment, AttemptId, Cost, Given, InstanceIx, Mode, Proof, Role, RunState},
+    engine::{Assignment, AttemptId, Given, InstanceIx, Mode, Proof, Purse, Role, RunState, purses},
     ids::RunId,
     ir::{
         ArtifactIn, ArtifactOut, BudgetMode, Capability, ErrorClass, Evidence, Isolation, Kind, Schema, Step,
@@ -161,7 +161,7 @@ impl Job {
                 Role::Main | Role::Check | Role::Undo => None,
             },
             outputs: if main { step.outputs.clone() } else { Schema::default() },
-            left: left(plan, state, step, attempt),
+            left: left(plan, state, attempt),
             waits: step.policy.holds.contains_key(&ErrorClass::RateLimit),
             failed: failed(state, attempt, task.mode),
             reasons: if main && attempt.iteration > 1 { reasons.to_vec() } else { Vec::new() },
@@ -261,17 +261,10 @@ fn keeping(step: &Step, main: bool) -> Keeping {
     Keeping { restores: keeping.restores && main, ..keeping }
 }
 
-/// What the budgets of a step and of its run leave, of those that stop what spends them.
-fn left(plan: &Plan, state: &RunState, step: &Step, attempt: AttemptId) -> Vec<Left> {
-    let more = state.more(attempt.at);
-    let waived = more.is_some_and(|more| more.waived_budget);
-    let own = more.map_or_else(Cost::default, |more| more.cost);
-    let budgets = [
-        ("the step's", step.policy.budget.as_ref(), own),
-        ("the run's", plan.definition.root().workflow.budget.as_ref(), state.spent),
-    ];
-    let left = budgets.into_iter().filter_map(|(whose, budget, spent)| {
-        let budget = budget?;
+/// What the budgets leave out of which an attempt is paid, of those that stop what spends them.
+fn left(plan: &Plan, state: &RunState, attempt: AttemptId) -> Vec<Left> {
+    let waived = state.more(attempt.at).is_some_and(|more| more.waived_budget);
+    let left = purses(plan, state, attempt.at).into_iter().filter_map(|Purse { whose, budget, spent }| {
         let pause = match budget.mode {
             BudgetMode::Warn => return None,
             BudgetMode::Pause if waived => return None,

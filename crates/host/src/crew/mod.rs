@@ -107,6 +107,14 @@ pub struct Crew {
     removing: Vec<JoinHandle<()>>,
 }
 
+/// What was settled about runs. Of many that are begun together it is often the same, and then it is read once, and the
+/// schemas of their tools are made ready once.
+#[derive(Default)]
+struct Abouts {
+    of: BTreeMap<RunId, Arc<About>>,
+    last: Option<(serde_json::Value, Arc<About>)>,
+}
+
 struct Shared {
     state: Root,
     mark: StateMark,
@@ -125,7 +133,7 @@ struct Shared {
     company: Arc<Company>,
     trees: Trees,
     /// What was settled about each run that something was asked of, read once.
-    abouts: Mutex<BTreeMap<RunId, Arc<About>>>,
+    abouts: Mutex<Abouts>,
     /// Held by who looks at a workspace to record what was changed in it.
     taping: Mutex<()>,
     /// Told when something of `live` is gone or called off.
@@ -188,12 +196,20 @@ impl Shared {
     }
 
     fn about(&self, running: Running<'_>) -> Result<Arc<About>, String> {
-        let mut abouts = self.abouts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(about) = abouts.get(running.run) {
+        let mut abouts = self.abouts();
+        if let Some(about) = abouts.of.get(running.run) {
             return Ok(Arc::clone(about));
         }
-        let about = Arc::new(About::read(running.about)?);
-        abouts.insert(running.run.clone(), Arc::clone(&about));
+        let same = abouts.last.as_ref().filter(|(value, _)| value == running.about);
+        let about = match same.map(|(_, about)| Arc::clone(about)) {
+            Some(about) => about,
+            None => {
+                let about = Arc::new(About::read(running.about)?);
+                abouts.last = Some((running.about.clone(), Arc::clone(&about)));
+                about
+            }
+        };
+        abouts.of.insert(running.run.clone(), Arc::clone(&about));
         Ok(about)
     }
 
@@ -203,6 +219,10 @@ impl Shared {
             // What cannot be removed goes with the run.
             let _ = run.remove_all_secrets();
         }
+    }
+
+    fn abouts(&self) -> MutexGuard<'_, Abouts> {
+        self.abouts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lasting(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
@@ -374,8 +394,16 @@ impl Shared {
 
 impl Hands for Crew {
     fn start(&mut self, running: Running<'_>, attempt: AttemptId, task: &Assignment, finish: Finish) {
+        let about = self.shared.about(running);
+        let done = about
+            .as_ref()
+            .ok()
+            .and_then(|about| builtin::at_once(&self.shared, running, attempt, task, about));
+        if let Some(report) = done {
+            return finish.tell(report);
+        }
         let key = (running.run.clone(), Work::Attempt(attempt));
-        let job = self.shared.about(running).and_then(|about| Job::of(running, attempt, task, about));
+        let job = about.and_then(|about| Job::of(running, attempt, task, about));
         let job = match job {
             Ok(job) => Job { watched: self.shared.trees.is_watched(running.run, running.plan), ..job },
             Err(why) => return self.shared.end(&key, attempt::never(why), finish),
@@ -429,7 +457,7 @@ impl Hands for Crew {
         self.shared.remove_secrets(std::slice::from_ref(run));
         self.shared.lasting().remove(run);
         self.shared.trees.forget(run);
-        self.shared.abouts.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+        self.shared.abouts().of.remove(run);
         self.telemetry.forget(run);
     }
 }

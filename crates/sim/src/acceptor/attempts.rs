@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{AttemptEnd, AttemptId, Cost, Error, Given, Mode, Onward, Outcome, Proof, Role, StepAt, Stop},
+    engine::{
+        AttemptEnd, AttemptId, Cost, Error, Given, Mode, Onward, Outcome, Part, Proof, Role, StepAt, Stop,
+    },
     ir::{Backoff, Budget, BudgetMode, ErrorClass, Kind, Per, Step},
     time::{Millis, Time},
 };
@@ -99,15 +101,26 @@ impl Acceptor {
     /// Which budget keeps a step's next main attempt from starting.
     pub(super) fn spent_mode(&self, at: StepAt) -> Result<Option<BudgetMode>, String> {
         let st = self.st(at)?;
-        let own = self.step(at)?.policy.budget.as_ref().filter(|budget| is_spent(budget, st.spent));
-        let run = self.plan.definition.root().workflow.budget.as_ref();
-        let run = run.filter(|budget| is_spent(budget, self.spent));
+        let mut budgets = vec![(self.step(at)?.policy.budget.as_ref(), st.spent)];
+        let mut ix = at.0;
+        while let Some(holder) = self.inst(ix)?.parent {
+            let inside = self.st(holder)?.spent;
+            if self.inst(ix)?.part == Some(Part::Call) {
+                let called = self.plan.definition.workflow_of(self.inst(ix)?.scope);
+                budgets.push((called.workflow.budget.as_ref(), inside));
+            }
+            budgets.push((self.step(holder)?.policy.budget.as_ref(), inside));
+            ix = holder.0;
+        }
+        budgets.push((self.plan.definition.root().workflow.budget.as_ref(), self.spent));
+        let spent =
+            budgets.into_iter().filter_map(|(budget, spent)| budget.filter(|budget| is_spent(budget, spent)));
         let asks = |mode: &BudgetMode| match mode {
             BudgetMode::Warn => false,
             BudgetMode::Pause => !st.waived,
             BudgetMode::Stop => true,
         };
-        Ok([own, run].into_iter().flatten().map(|budget| budget.mode).find(asks))
+        Ok(spent.map(|budget| budget.mode).find(asks))
     }
 
     /// What a step is given, or the code of what is wrong with it.
@@ -164,6 +177,11 @@ impl Acceptor {
 
     pub(super) fn attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd, cost: Cost) -> Verdict {
         self.spent.add(cost);
+        let mut ix = id.at.0;
+        while let Some(holder) = self.inst(ix)?.parent {
+            self.st_mut(holder)?.spent.add(cost);
+            ix = holder.0;
+        }
         if matches!(end, AttemptEnd::Checked { .. }) {
             ensure!(id.role == Role::Check, "only a check has a finding");
         }

@@ -47,6 +47,9 @@ impl Gen {
                 policy.retry = self.retry(&TRIED_AGAIN);
             }
             self.step_timeout(&mut policy);
+            if self.rng.percent(6) {
+                policy.budget = Some(budget(&mut self.rng));
+            }
         }
         if kind == KindName::Work {
             if self.rng.percent(45) {

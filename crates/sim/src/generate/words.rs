@@ -121,7 +121,8 @@ impl Gen {
     /// What a called workflow is given: mostly what it asks for.
     pub(super) fn call_bindings(&mut self) -> Vec<Binding> {
         let n = match self.rng.below(12) {
-            0 => json!("not a number"),
+            // What that is can only be seen in a run.
+            0 => json!("$input.odd"),
             1..6 => json!("$input.n"),
             _ => json!(self.rng.below(4)),
         };

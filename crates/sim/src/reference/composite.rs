@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::Part,
-    ir::{Each, EachErrors, ErrorClass, Kind, Loop, LoopTest, Parallel, RunStatus, UndoFailure},
+    engine::{Cost, Part},
+    ir::{Budget, Each, EachErrors, ErrorClass, Kind, Loop, LoopTest, Parallel, RunStatus, UndoFailure},
     limits,
     plan::ScopeIx,
 };
@@ -41,6 +41,22 @@ impl Doing {
 
 impl<'a> Eval<'a> {
     pub(super) fn composite(&mut self, frame: &Frame<'_, 'a>, step: u32) -> Result<Visit<'a>, Race> {
+        let entry = frame.entry(self);
+        let it = entry.step(step);
+        let mut budgets: Vec<&Budget> = it.policy.budget.iter().collect();
+        if matches!(it.kind, Kind::Call(_)) {
+            budgets.extend(&self.definition.workflow_of(entry.inner(step, 0)).workflow.budget);
+        }
+        if !budgets.is_empty() && frame.steps.borrow()[step as usize].visits > 1 {
+            return Err(Race("whether a budget is for a visit or for all"));
+        }
+        self.around.push((budgets, Cost::default()));
+        let visit = self.tries(frame, step);
+        self.around.pop();
+        visit
+    }
+
+    fn tries(&mut self, frame: &Frame<'_, 'a>, step: u32) -> Result<Visit<'a>, Race> {
         let it = frame.entry(self).step(step);
         let mut doing = Doing { step, begun: BTreeMap::new(), degraded: false };
         let mut tries = 0;

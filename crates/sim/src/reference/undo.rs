@@ -63,7 +63,7 @@ impl<'a> Eval<'a> {
                 attempt,
             };
             let report = self.world.report(&who, target.step);
-            self.spent.add(report.cost);
+            self.pay(report.cost);
             let (class, code) = match report.end {
                 AttemptEnd::Succeeded { .. } => return Ok(true),
                 AttemptEnd::Failed { class, code, .. } => (class, code),

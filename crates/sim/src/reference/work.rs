@@ -135,7 +135,7 @@ impl<'a> Eval<'a> {
         let step = doing.it.id.as_str();
         let who = Who { path: &frame.name.identity, step, visit, iteration, role, attempt };
         let report = self.world.report(&who, doing.it);
-        self.spent.add(report.cost);
+        self.pay(report.cost);
         doing.spent.add(report.cost);
         report
     }
@@ -283,27 +283,33 @@ impl<'a> Eval<'a> {
     }
 
     fn has_budget(&self, doing: &Doing<'a>) -> bool {
-        doing.policy.budget.is_some() || self.definition.root().workflow.budget.is_some()
+        let around = self.around.iter().any(|(budgets, _)| !budgets.is_empty());
+        around || doing.policy.budget.is_some() || self.definition.root().workflow.budget.is_some()
     }
 
     /// Which mode of budget stops the next attempt, if one does.
     fn over_budget(&mut self, frame: &Frame<'_, 'a>, doing: &Doing<'a>) -> Result<Option<BudgetMode>, Race> {
-        let own = doing.policy.budget.as_ref().filter(|budget| is_spent(budget, doing.spent));
-        let run =
-            self.definition.root().workflow.budget.as_ref().filter(|budget| budget.mode != BudgetMode::Warn);
-        if run.is_some() && (frame.concurrent.get() || frame.home.accompanied) {
+        let run = self.definition.root().workflow.budget.as_ref();
+        let around =
+            self.around.iter().flat_map(|(budgets, spent)| budgets.iter().map(|budget| (*budget, *spent)));
+        let shared = around.chain(run.map(|budget| (budget, self.spent)));
+        let shared: Vec<_> = shared.filter(|(budget, _)| budget.mode != BudgetMode::Warn).collect();
+        if !shared.is_empty() && (frame.concurrent.get() || frame.home.accompanied) {
             return Err(Race("a budget is shared by steps at work at the same time"));
         }
-        let run = run.filter(|budget| is_spent(budget, self.spent));
+        let own = doing.policy.budget.as_ref().map(|budget| (budget, doing.spent));
         let asks = |mode: &BudgetMode| match mode {
             BudgetMode::Warn => false,
             BudgetMode::Pause => !doing.budget_waived,
             BudgetMode::Stop => true,
         };
-        let modes = [own, run].map(|budget| budget.map(|budget| budget.mode).filter(asks));
-        match modes {
-            [Some(a), Some(b)] if a != b => Err(Race("two budgets are spent and say different things")),
-            [a, b] => Ok(a.or(b)),
+        let spent = own.into_iter().chain(shared).filter(|(budget, spent)| is_spent(budget, *spent));
+        let modes: Vec<BudgetMode> = spent.map(|(budget, _)| budget.mode).filter(asks).collect();
+        match modes.first() {
+            Some(first) if modes.iter().any(|mode| mode != first) => {
+                Err(Race("two budgets are spent and say different things"))
+            }
+            first => Ok(first.copied()),
         }
     }
 

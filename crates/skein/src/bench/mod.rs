@@ -83,12 +83,30 @@ pub fn measure(folder: &Path, sizes: &Sizes) -> Measured<Report> {
     lines.push(Line::new("fan_out", name, fan, Unit::Time, commit, Goal::Figure(0.050)));
     let name = format!("{} runs of {SHORT} steps", sizes.runs);
     lines.push(Line::new("runs", name, all, Unit::Rate, commit, Goal::Figure(1.0 / 50_000.0)));
+    lines.push(functions(folder, sizes)?);
     for (at, at_once) in AT_ONCE.into_iter().enumerate() {
         lines.push(workers(folder, sizes, &mut machine, at, at_once)?);
     }
     lines.extend(start::lines(folder, sizes.rounds, machine.spawn)?);
     lines.extend(adopt::lines(folder, sizes, machine.commit)?);
     Ok(Report { machine: machine.lines(), lines })
+}
+
+/// Runs whose steps functions of Skein do, beside the same runs whose steps nobody does.
+fn functions(folder: &Path, sizes: &Sizes) -> Measured<Line> {
+    let plan = bench::of_functions(SHORT);
+    let [mut done, mut nobody] = [f64::INFINITY; 2];
+    for _ in 0..sizes.rounds {
+        let each = |by: bool| {
+            let took = in_state(folder, |state| bench::functions(state, &plan, sizes.runs, by));
+            took.map(|took| of(took, sizes.runs * SHORT))
+        };
+        nobody = nobody.min(each(false)?);
+        done = done.min(each(true)?);
+    }
+    let name = format!("{} runs of {SHORT} steps that are functions", sizes.runs);
+    let limit = Some(("the same, done by nobody,", nobody));
+    Ok(Line::new("functions", name, done, Unit::Rate, limit, Goal::Ratio(0.8)))
 }
 
 /// One run whose steps each start a process that does nothing.

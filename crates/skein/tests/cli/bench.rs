@@ -37,6 +37,7 @@ fn everything_is_measured_and_nothing_is_left() {
         "chain",
         "fan_out",
         "runs",
+        "functions",
         "workers_2",
         "workers_16",
         "start",

@@ -5,7 +5,7 @@ mkdir -p told
 echo "$prompt" > "told/$(echo "$SKEIN_STEP" | tr '/[]#' '____').txt"
 input() { sed -n "s/^ *\"$1\": \"\\(.*\\)\",*\$/\\1/p" "$SKEIN_INPUTS"; }
 
-case "$SKEIN_STEP" in
+case "${SKEIN_STEP##*/}" in
   measure)
     echo 'harbours=["east","north"]' > "$SKEIN_OUTPUT"
     echo 'depth=7' >> "$SKEIN_OUTPUT"

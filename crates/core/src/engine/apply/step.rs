@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        Assignment, AttemptEnd, AttemptId, Cost, Event, Onward, Outcome, Proof, Role, Route, StepAt,
-        StepReused,
+        Assignment, AttemptEnd, AttemptId, Cost, Event, InstanceIx, Onward, Outcome, Proof, Role, Route,
+        StepAt, StepReused,
         fold::Fold,
         state::{Completion, Deadline},
         transitions::Phase,
@@ -82,6 +82,18 @@ impl Fold<'_> {
         self.set_step_deadline(attempt.at, deadline);
     }
 
+    /// What is spent in an instance is spent by the run, and by every step around it.
+    fn spent(&mut self, mut ix: InstanceIx, cost: Cost) {
+        if cost == Cost::default() {
+            return;
+        }
+        self.state.spent.add(cost);
+        while let Some(holder) = self.state.instance(ix).parent {
+            self.more(holder).inside.add(cost);
+            ix = holder.0;
+        }
+    }
+
     pub(in crate::engine) fn attempt_ended(
         &mut self,
         attempt: &AttemptId,
@@ -91,7 +103,7 @@ impl Fold<'_> {
     ) {
         self.state.commands.runs.remove(attempt);
         self.state.in_flight.remove(attempt);
-        self.state.spent.add(cost);
+        self.spent(attempt.at.0, cost);
         if attempt.role == Role::Undo {
             if let Some(walk) = self.walk(attempt.at) {
                 walk.live = None;

@@ -13,7 +13,7 @@ use crate::{
         state::null,
         transitions::Phase,
     },
-    ir::{Each, EachErrors, ErrorClass, Kind, Loop, LoopTest, Per, RunStatus},
+    ir::{Call, Each, EachErrors, ErrorClass, Kind, Loop, LoopTest, Per, RunStatus},
     limits,
     plan::ScopeIx,
 };
@@ -33,7 +33,7 @@ impl Decision<'_> {
                 self.entered(at);
                 self.next_pass(at, repeat);
             }
-            Kind::Call(_) => self.enter_call(at),
+            Kind::Call(call) => self.enter_call(at, call),
             Kind::Work(_) | Kind::Gate(_) | Kind::Wait(_) | Kind::Branch(_) => {
                 unreachable!("only composites are entered")
             }
@@ -136,9 +136,9 @@ impl Decision<'_> {
         }
     }
 
-    fn enter_call(&mut self, at: StepAt) {
+    fn enter_call(&mut self, at: StepAt, call: &Call) {
         let scope = self.entry(at.0).inner(at.1, 0);
-        match self.call_input(at, scope) {
+        match self.call_input(at, call, scope) {
             Err(error) => self.fail_step(at, error),
             Ok((input, env)) => {
                 self.entered(at);
@@ -147,7 +147,7 @@ impl Decision<'_> {
         }
     }
 
-    fn call_input(&self, at: StepAt, scope: ScopeIx) -> Result<(Arc<Value>, Arc<Value>), Error> {
+    fn call_input(&self, at: StepAt, call: &Call, scope: ScopeIx) -> Result<(Arc<Value>, Arc<Value>), Error> {
         let mut input = bind(&self.step(at).inputs, &self.env(at.0))?;
         let schema = &self.plan.definition.workflow_of(scope).workflow.inputs;
         // An input that was not given is absent for the called workflow, so that its own default holds.
@@ -156,11 +156,10 @@ impl Decision<'_> {
         }
         schema.fill(&mut input);
         schema.check(&input).map_err(|error| {
-            Error::new(
-                ErrorClass::Validation,
-                code::INPUT_INVALID,
-                format!("what it gives the workflow: {error}"),
-            )
+            let step = &self.step(at).id;
+            let called = &call.workflow;
+            let message = format!("what `{step}` gives the workflow `{called}`: {error}");
+            Error::new(ErrorClass::Validation, code::INPUT_INVALID, message)
         })?;
         let start = self.state.start.as_ref().expect("the run was started");
         let started = self.state.instance(InstanceIx::ROOT).started;
@@ -226,7 +225,13 @@ impl Decision<'_> {
         match self.step(at).outputs.check(&output) {
             Ok(()) => self.end_step(at, End::with(output)),
             Err(error) => {
-                let message = format!("its output is not what was declared: {error}");
+                let message = match &self.step(at).kind {
+                    Kind::Call(call) => {
+                        let (called, step) = (&call.workflow, &self.step(at).id);
+                        format!("what the workflow `{called}` gave is not what `{step}` declares: {error}")
+                    }
+                    _ => format!("its output is not what was declared: {error}"),
+                };
                 self.fail_or_retry(
                     at,
                     Error::new(ErrorClass::Validation, code::OUTPUT_INVALID, message),

@@ -6,15 +6,16 @@ use serde_json::{Map, Value};
 
 use crate::{
     engine::{
-        AttemptId, Cost, Error, Event, Given, Halt, InstanceIx, Outcome, Publication, Role, Skip, Start,
+        AttemptId, Error, Event, Given, Halt, InstanceIx, Outcome, Publication, Purse, Role, Skip, Start,
         StepAt, code,
         decide::{Decision, End},
+        purses,
         scope_env::{about, about_run},
         state::null,
         transitions::Phase,
     },
     expr::{Env, Expr, Lookup, Root},
-    ir::{Binding, Budget, BudgetMode, ErrorClass, HookWhen, Kind, Per, Worker},
+    ir::{Binding, BudgetMode, ErrorClass, HookWhen, Kind, Per, Worker},
     plan::ScopeIx,
 };
 
@@ -180,19 +181,18 @@ impl Decision<'_> {
     /// Whether a budget keeps the step from starting; if so, that has been dealt with.
     fn over_budget(&mut self, at: StepAt) -> bool {
         let more = self.state.more(at).expect("a ready step was reached");
-        let stops = |budget: &&Budget, spent: Cost| {
-            let asks = match budget.mode {
+        let stops = |purse: &Purse<'_>| {
+            let asks = match purse.budget.mode {
                 BudgetMode::Warn => false,
                 BudgetMode::Pause => !more.waived_budget,
                 BudgetMode::Stop => true,
             };
-            asks && budget.is_spent(spent.tokens, spent.micro_usd)
+            asks && purse.budget.is_spent(purse.spent.tokens, purse.spent.micro_usd)
         };
-        let own = self.step(at).policy.budget.as_ref().filter(|budget| stops(budget, more.cost));
-        let run = self.plan.definition.root().workflow.budget.as_ref();
-        let run = run.filter(|budget| stops(budget, self.state.spent));
-        let Some(budget) = own.or(run) else { return false };
-        let whose = if own.is_some() { "the step's" } else { "the run's" };
+        let Some(Purse { whose, budget, .. }) = purses(self.plan, self.state, at).into_iter().find(stops)
+        else {
+            return false;
+        };
         let message = format!("{whose} budget is spent");
         if budget.mode == BudgetMode::Pause {
             let next = more.next;

@@ -16,6 +16,7 @@ pub(super) use self::{
     work::{Work, WorkerDef},
 };
 use crate::{
+    border::Border,
     code::Code,
     diagnostic::{Diagnostic, Sink},
     duration::Units,
@@ -37,6 +38,7 @@ pub(super) struct Workflow<'a> {
     /// None if some step has no name that can be used.
     pub steps: Option<Vec<Step<'a>>>,
     pub skein: XSkein,
+    pub border: Border<'a>,
 }
 
 impl<'a> Workflow<'a> {
@@ -44,13 +46,15 @@ impl<'a> Workflow<'a> {
         let mut fields = Fields::of(root, "a workflow", sink)?;
         let name = fields.required("name", sink).and_then(|given| given.words(sink));
         read_version(&mut fields, sink);
+        let block = fields.optional("x-skein");
         let workflow = Workflow {
             name,
             description: text(fields.optional("description"), sink),
             timeout: length(fields.required("timeout", sink), sink),
             concurrency: count(fields.optional("concurrency"), 1, sink),
             context_dir: fields.optional("context_dir").and_then(|given| read_context_dir(given, sink)),
-            skein: read_skein(fields.optional("x-skein"), sink),
+            skein: read_skein(block, sink),
+            border: Border::read(block, sink),
             steps: fields.required("steps", sink).and_then(|given| read_steps(given, sink)),
         };
         fields.finish(sink);
@@ -116,7 +120,8 @@ fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Step<'a>>> {
 }
 
 fn read_skein(given: Option<Given<'_>>, sink: &mut Sink) -> XSkein {
-    given.map_or_else(XSkein::default, |given| XSkein::read(given, Level::Workflow, Extra::default(), sink))
+    let extra = Extra { own: Border::FIELDS, ..Extra::default() };
+    given.map_or_else(XSkein::default, |given| XSkein::read(given, Level::Workflow, extra, sink))
 }
 
 fn text<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Option<&'a str> {

@@ -5,6 +5,7 @@ use skein_core::{ids::StepId, limits, time::Millis};
 use super::{InputRef, Work, artifact, checked_name, length, text, warn_twice};
 use crate::{
     agentcore::defaults::{ON_FAILURE, OnFailure, RESERVED_STEPS},
+    border::Border,
     code::Code,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given, Spanned},
@@ -23,6 +24,7 @@ pub(in crate::agentcore) struct Step<'a> {
     pub max_retries: u32,
     pub on_failure: OnFailure,
     pub skein: OwnSkein,
+    pub border: Border<'a>,
 }
 
 /// A step is done by a worker or by another workflow.
@@ -47,11 +49,25 @@ impl<'a> Step<'a> {
         let most = limits::ATTEMPTS - 1;
         let max_retries = fields.optional("max_retries").and_then(|given| given.whole(0..=most, sink));
         let on_failure = fields.optional("on_failure").and_then(|given| given.one_of(ON_FAILURE, sink));
-        let skein = OwnSkein::read(fields.optional("x-skein"), Extra::default(), sink);
+        let block = fields.optional("x-skein");
+        let extra = Extra { own: Border::FIELDS, ..Extra::default() };
+        let skein = OwnSkein::read(block, extra, sink);
+        let border = Border::read(block, sink);
         fields.finish(sink);
         let on_failure = on_failure.map(|word| word.value).unwrap_or_default();
         let max_retries = max_retries.map_or(0, |count| count.value);
-        Some(Step { id: id?, field, description, does, depends_on, timeout, max_retries, on_failure, skein })
+        Some(Step {
+            id: id?,
+            field,
+            description,
+            does,
+            depends_on,
+            timeout,
+            max_retries,
+            on_failure,
+            skein,
+            border,
+        })
     }
 }
 

@@ -12,6 +12,7 @@ pub(super) use self::{
 };
 use super::defaults::{API_VERSIONS, FAILURE_POLICY, FailurePolicy, KIND};
 use crate::{
+    border::Border,
     code::Code,
     diagnostic::{Diagnostic, Sink},
     duration::Units,
@@ -36,6 +37,7 @@ pub(super) struct Spec<'a> {
     pub timeout: Option<Millis>,
     pub failure_policy: Option<Spanned<FailurePolicy>>,
     pub skein: XSkein,
+    pub border: Border<'a>,
     /// None if some step has no name that can be used.
     pub steps: Option<Vec<Step<'a>>>,
     pub compensation: Vec<Compensation<'a>>,
@@ -111,6 +113,7 @@ impl<'a> Spec<'a> {
 
     fn read(field: Field<'a>, sink: &mut Sink) -> Option<Spec<'a>> {
         let mut fields = Fields::under(field, "`spec`", sink)?;
+        let block = fields.optional("x-skein");
         let description = fields.required("description", sink).and_then(|given| given.words(sink));
         let spec = Spec {
             description: description.map(|text| text.value),
@@ -125,8 +128,9 @@ impl<'a> Spec<'a> {
             failure_policy: fields
                 .optional("failurePolicy")
                 .and_then(|given| given.one_of(FAILURE_POLICY, sink)),
-            skein: fields.optional("x-skein").map_or_else(XSkein::default, |given| {
-                let extra = Extra { compensate_failed_step: true, ..Extra::default() };
+            border: Border::read(block, sink),
+            skein: block.map_or_else(XSkein::default, |given| {
+                let extra = Extra { compensate_failed_step: true, own: Border::FIELDS, ..Extra::default() };
                 XSkein::read(given, Level::Workflow, extra, sink)
             }),
             steps: fields.required("steps", sink).and_then(|given| read_steps(given, sink)),

@@ -8,6 +8,7 @@ use super::{
     retry::RetryPolicy,
 };
 use crate::{
+    border::{Border, CALL, call},
     diagnostic::Sink,
     read::{Fields, Given, Spanned},
     xskein::{Extra, OwnSkein},
@@ -26,9 +27,9 @@ pub(in crate::ioa) struct Step<'a> {
     pub retry: Option<RetryPolicy>,
     pub on_failure: Option<Spanned<OnFailure>>,
     pub skein: OwnSkein,
-    /// `x-skein.input` and `x-skein.output`.
-    pub input: Option<Given<'a>>,
-    pub output: Option<Given<'a>>,
+    pub border: Border<'a>,
+    /// The workflow that does it instead of the agent.
+    pub call: Option<Given<'a>>,
 }
 
 impl<'a> Step<'a> {
@@ -43,11 +44,10 @@ impl<'a> Step<'a> {
         let retry = fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink));
         let on_failure = fields.optional("onFailure").and_then(|given| given.one_of(ON_FAILURE, sink));
         let block = fields.optional("x-skein");
-        let extra = Extra { gate: true, own: &["input", "output"], ..Extra::default() };
+        let extra = Extra { gate: true, own: &["input", "output", CALL], ..Extra::default() };
         let skein = OwnSkein::read(block, extra, sink);
         fields.finish_open(sink);
-        let input = own(block, "input", sink);
-        let output = own(block, "output", sink);
+        let (border, call) = (Border::read(block, sink), call(block, sink));
         Some(Step {
             id: id?,
             node,
@@ -58,24 +58,14 @@ impl<'a> Step<'a> {
             retry,
             on_failure,
             skein,
-            input,
-            output,
+            border,
+            call,
         })
     }
 }
 
 fn step_id(given: Given<'_>, sink: &mut Sink) -> Option<Spanned<StepId>> {
     given.name(|text| StepId::new(text), sink)
-}
-
-/// A mapping in a step's `x-skein` that only this format has.
-fn own<'a>(block: Option<Given<'a>>, name: &'static str, sink: &mut Sink) -> Option<Given<'a>> {
-    let given = Given { name, node: block?.node.get(name).filter(|node| !node.is_null())? };
-    if given.node.fields().is_none() {
-        sink.push(given.wrong("a mapping"));
-        return None;
-    }
-    Some(given)
 }
 
 /// One entry of `compensation`.

@@ -12,7 +12,7 @@ use skein_core::{
 use super::{schema, stage::Stages};
 use crate::swdl::{
     defaults,
-    syntax::{Asked, MemoryDef, StageContext},
+    syntax::{Asked, Input, MemoryDef, StageContext},
 };
 
 impl<'a> Stages<'_, 'a, '_> {
@@ -20,18 +20,24 @@ impl<'a> Stages<'_, 'a, '_> {
     pub fn asked(&mut self, id: &StepId, asked: &Asked<'a>, scope: Scope) -> Step {
         let kind = Kind::Work(Box::new(self.work(asked, scope)));
         let mut step = Step::new(id.clone(), kind);
-        for input in &asked.inputs {
+        step.inputs = self.inputs(&asked.inputs, scope);
+        step.outputs = schema::given(asked.outputs.as_deref());
+        step.labels = self.labels(asked);
+        step
+    }
+
+    pub fn inputs(&mut self, inputs: &[Input<'a>], scope: Scope) -> Vec<Binding> {
+        let mut bindings = Vec::new();
+        for input in inputs {
             let value = input.source.and_then(|given| self.expressions.value(given, scope));
-            step.inputs.extend(value.map(|value| Binding {
+            bindings.extend(value.map(|value| Binding {
                 name: input.name.to_owned(),
                 value,
                 schema: schema::input(input),
                 required: input.required,
             }));
         }
-        step.outputs = schema::given(asked.outputs.as_deref());
-        step.labels = self.labels(asked);
-        step
+        bindings
     }
 
     fn work(&mut self, asked: &Asked<'a>, scope: Scope) -> Work {

@@ -55,9 +55,15 @@ const STEP: Renames = &[
     ("timeout", "gate.timeout"),
     ("over", "fan_out.source"),
     ("scope", "fan_out.stage_template"),
+    ("workflow", "x-skein.call"),
 ];
-const WORKFLOW: Renames =
-    &[("inputs", "config.parameters"), ("timeout", "config.timeout"), ("env", "config.env")];
+const WORKFLOW: Renames = &[
+    ("inputs", "config.parameters"),
+    ("timeout", "config.timeout"),
+    ("env", "config.env"),
+    ("result", "x-skein.output"),
+    ("outputs", "x-skein.output"),
+];
 const VOICE: Voice = Voice {
     words: &[("step", "stage")],
     hints: &[],
@@ -130,6 +136,8 @@ fn lower_workflow(
     workflow.hooks = hooks;
     workflow.context = context(&source);
     workflow.labels = labels(&source);
+    let gives = |given| expressions.value(given, skein_core::expr::swdl::Scope::Stage);
+    source.border.gives_with(&mut workflow, gives);
     Some((workflow, parts))
 }
 

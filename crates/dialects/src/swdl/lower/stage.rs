@@ -15,6 +15,7 @@ use super::{
     schema,
 };
 use crate::{
+    border,
     code::Code,
     common::on_interrupted,
     diagnostic::Diagnostic,
@@ -22,7 +23,7 @@ use crate::{
     read::Given,
     swdl::{
         defaults::{self, OnFailure},
-        syntax::{Asked, Does, GateDef, Stage, StagePolicy, Workflow},
+        syntax::{Asked, Called, Does, GateDef, Stage, StagePolicy, Workflow},
     },
     yaml::Node,
 };
@@ -48,6 +49,7 @@ impl<'a> Stages<'_, 'a, '_> {
         self.refuse_rollback(chosen);
         let mut step = match &stage.does {
             Does::Agent(asked) => self.agent(stage, asked, chosen),
+            Does::Call(called) => self.call(stage, called, chosen),
             Does::Gate(gate) => self.gate(stage, gate, chosen, roles),
             Does::FanOut { source, template } => self.fan_out(stage, *source, template.as_ref(), chosen),
             Does::Unclear => Step::new(stage.id.clone(), Kind::Work(Box::new(nobody()))),
@@ -87,6 +89,20 @@ impl<'a> Stages<'_, 'a, '_> {
     fn agent(&mut self, stage: &Stage<'a>, asked: &Asked<'a>, chosen: Chosen<'a>) -> Step {
         let mut step = self.asked(&stage.id, asked, Scope::Stage);
         step.policy = self.agent_policy(stage, &step.kind, chosen);
+        step
+    }
+
+    /// Another workflow has its own times and tries; it is called again only where the stage itself says so.
+    fn call(&mut self, stage: &Stage<'a>, called: &Called<'a>, chosen: Chosen<'a>) -> Step {
+        let kind = border::kind(called.workflow, self.expressions.lowering);
+        let mut step = Step::new(stage.id.clone(), kind);
+        step.inputs = self.inputs(&called.inputs, Scope::Stage);
+        step.outputs = schema::given(called.outputs.as_deref());
+        if stage.policy.retry.is_some() {
+            step.policy = self.work_policy(&step.kind, &[&stage.policy]).into();
+        }
+        step.policy.timeout = stage.policy.timeout.map(|(_, timeout)| timeout);
+        step.policy.effects = chosen.effects();
         step
     }
 

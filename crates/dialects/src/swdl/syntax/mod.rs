@@ -11,7 +11,7 @@ pub(super) use context::{MemoryDef, StageContext};
 pub(super) use contract::{Declared, Input};
 pub(super) use hooks::HookDef;
 pub(super) use policy::{RetryDef, StagePolicy};
-pub(super) use stage::{Asked, Does, GateDef, Stage};
+pub(super) use stage::{Asked, Called, Does, GateDef, Stage};
 pub(super) use workflow::Workflow;
 
 use skein_core::time::Millis;

@@ -4,6 +4,7 @@ use skein_core::{ids::StepId, time::Millis};
 
 use super::{Declared, Input, StageContext, StagePolicy, flag, id, is_plain, length, plain, plains, words};
 use crate::{
+    border::{CALL, call},
     code::Code,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given, Spanned},
@@ -30,6 +31,8 @@ pub(in crate::swdl) struct Stage<'a> {
 #[derive(Debug)]
 pub(in crate::swdl) enum Does<'a> {
     Agent(Box<Asked<'a>>),
+    /// Another workflow does it, by `x-skein.call`.
+    Call(Box<Called<'a>>),
     Gate(Box<GateDef<'a>>),
     FanOut {
         source: Option<Given<'a>>,
@@ -37,6 +40,15 @@ pub(in crate::swdl) enum Does<'a> {
     },
     /// Its type is none, which has been reported.
     Unclear,
+}
+
+/// The workflow that a stage calls, what it is given and what it must give.
+#[derive(Debug)]
+pub(in crate::swdl) struct Called<'a> {
+    pub workflow: Given<'a>,
+    pub inputs: Vec<Input<'a>>,
+    /// None if nothing can be said about what is declared.
+    pub outputs: Option<Vec<Declared<'a>>>,
 }
 
 /// What an agent is asked to do, in a stage or for each item of one.
@@ -101,7 +113,8 @@ impl<'a> Stage<'a> {
             .optional("error_policy")
             .map_or_else(StagePolicy::default, |given| StagePolicy::read(given, sink));
         let ui = fields.optional("ui");
-        let extra = Extra { on_error: fans_out, ..Extra::default() };
+        let own: &[&str] = if matches!(does, Does::Call(_) | Does::Unclear) { &[CALL] } else { &[] };
+        let extra = Extra { on_error: fans_out, own, ..Extra::default() };
         let skein = OwnSkein::read(fields.optional("x-skein"), extra, sink);
         refuse_context_policy(&mut fields, sink);
         fields.finish(sink);
@@ -149,7 +162,10 @@ impl<'a> Does<'a> {
         };
         refuse_others(fields, ty, given, sink);
         let does = match ty {
-            StageType::Agent => Does::Agent(Box::new(Asked::read(fields, sink))),
+            StageType::Agent => match call(block(fields), sink) {
+                Some(workflow) => Does::Call(Box::new(Called::read(workflow, fields, sink))),
+                None => Does::Agent(Box::new(Asked::read(fields, sink))),
+            },
             StageType::Gate => {
                 let gate = fields.required("gate", sink);
                 let gate = gate.and_then(|given| GateDef::read(given, sink));
@@ -161,6 +177,32 @@ impl<'a> Does<'a> {
             },
         };
         (does, ty == StageType::FanOut)
+    }
+}
+
+fn block<'a>(fields: &Fields<'a>) -> Option<Given<'a>> {
+    fields.node().get("x-skein").map(|node| Given { name: "x-skein", node })
+}
+
+/// The fields that only mean something where an agent does the stage.
+const OF_AGENT: &[&str] = &["roles", "context", "handoff"];
+
+impl<'a> Called<'a> {
+    fn read(workflow: Given<'a>, fields: &mut Fields<'a>, sink: &mut Sink) -> Called<'a> {
+        for name in OF_AGENT {
+            let Some(field) = fields.field(name) else { continue };
+            fields.optional(name);
+            let message = format!("a stage that calls another workflow has no `{name}`");
+            let diagnostic =
+                Diagnostic::new(Code::FieldsClash, field.value.source(), field.key_span, message);
+            let (source, mark) = (workflow.node.source(), workflow.node.mark());
+            sink.push(diagnostic.also_in(source, mark, "it calls a workflow because of this"));
+        }
+        Called {
+            workflow,
+            inputs: Input::all(fields.optional("inputs"), sink),
+            outputs: Declared::outputs(fields.optional("outputs"), sink),
+        }
     }
 }
 
@@ -212,7 +254,7 @@ impl<'a> Stage<'a> {
         match &self.does {
             Does::Agent(asked) => Some(asked),
             Does::FanOut { template, .. } => template.as_ref().map(|(_, asked)| &**asked),
-            Does::Gate(_) | Does::Unclear => None,
+            Does::Call(_) | Does::Gate(_) | Does::Unclear => None,
         }
     }
 }

@@ -9,6 +9,7 @@ use super::{
     Declared, HookDef, Stage, StageContext, id, length, plains, policy::WorkflowPolicy, text, words,
 };
 use crate::{
+    border::Border,
     code::Code,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given},
@@ -29,6 +30,8 @@ pub(in crate::swdl) struct Workflow<'a> {
     /// What stands beside the known fields, kept for whoever put it there.
     pub others: BTreeMap<String, Value>,
     pub skein: XSkein,
+    /// Of which the format has what a workflow takes.
+    pub border: Border<'a>,
 }
 
 /// The `workflow` block.
@@ -59,7 +62,7 @@ impl<'a> Workflow<'a> {
             true => fields.optional("workflow"),
             false => fields.required("workflow", sink),
         };
-        let context = fields.optional("context");
+        let (context, block) = (fields.optional("context"), fields.optional("x-skein"));
         let policy = fields.optional("error_policy");
         let config = fields.optional("config");
         let mut workflow = Workflow {
@@ -75,8 +78,10 @@ impl<'a> Workflow<'a> {
             policy: policy.map(|given| WorkflowPolicy::read(given, sink)).unwrap_or_default(),
             hooks: fields.optional("hooks").map(|given| HookDef::all(given, sink)).unwrap_or_default(),
             others: BTreeMap::new(),
-            skein: fields.optional("x-skein").map_or_else(XSkein::default, |given| {
-                XSkein::read(given, Level::Workflow, Extra::default(), sink)
+            border: Border { input: None, ..Border::read(block, sink) },
+            skein: block.map_or_else(XSkein::default, |given| {
+                let extra = Extra { own: &["output"], ..Extra::default() };
+                XSkein::read(given, Level::Workflow, extra, sink)
             }),
         };
         let others = root.fields().into_iter().flatten().filter(|field| !fields.knows(field.key));

@@ -96,7 +96,7 @@ fn a_session_is_kept_when_it_is_known() {
 
 #[test]
 fn a_budget_and_too_many_turns_stop_it_once() {
-    let left = Left { whose: "the step's", tokens: Some(100), micro_usd: None, pause: true };
+    let left = Left { whose: "the step's".into(), tokens: Some(100), micro_usd: None, pause: true };
     let mut one = listen(vec![left.clone()], Some(2));
     one.say(b"{\"tokens\": 99}\n{\"turn\": 1}\n");
     assert_eq!((one.ear.halt(), one.stops.load(Ordering::SeqCst)), (None, 0));

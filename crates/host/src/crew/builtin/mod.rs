@@ -3,6 +3,7 @@
 //! Owns which functions there are, and that one can be called off and does not last longer than it may. What each does to
 //! files goes through the same confined folder that other steps have; nothing of a value is ever run.
 
+mod at_once;
 mod files;
 mod values;
 
@@ -15,6 +16,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use skein_core::{engine::AttemptEnd, ir::ErrorClass, time::Millis};
+
+pub(super) use at_once::at_once;
 
 use super::{Doing, Shared, about::Tool, attempt::never, git::Git, job::Job, tool};
 use crate::{
@@ -163,9 +166,6 @@ impl Doer<'_> {
 
     fn call(&self, function: Function, inputs: &Value) -> Result<Value, Wrong> {
         match function {
-            Function::JsonMerge => values::merge(inputs),
-            Function::JsonPick => values::pick(inputs),
-            Function::TextTemplate => values::template(inputs),
             Function::Sleep => self.sleep(inputs),
             Function::FilesRead => self.files(|files| files.read(inputs)),
             Function::FilesWrite => self.files(|files| files.write(inputs)),
@@ -177,6 +177,9 @@ impl Doer<'_> {
                 let base = values::optional(inputs, "against")?.unwrap_or("HEAD");
                 self.git(|git| git.diff(base))
             }
+            Function::JsonMerge => values::merge(inputs),
+            Function::JsonPick => values::pick(inputs),
+            Function::TextTemplate => values::template(inputs),
             Function::HttpGet | Function::Notify => {
                 Err(Wrong::new(ErrorClass::NonRetryable, "internal", "it reaches out of this machine"))
             }

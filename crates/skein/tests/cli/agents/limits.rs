@@ -128,6 +128,37 @@ alone! {
     }
 }
 
+alone! {
+    /// Of a call, whoever pays: the run, the step that calls, or the workflow that is called, whatever formats they are of.
+    fn a_budget_reaches_through_a_call() {
+        let budget = "{budget: {tokens: 1, mode: stop}}";
+        let call = |workflow: &str, step: &str| format!(
+            "workflow: {{id: outer, name: Outer}}\n{workflow}stages:\n  - id: ask\n    name: Ask\n    x-skein: {{{step}call: flow.yaml}}\n"
+        );
+        let cases = [
+            (call(&format!("x-skein: {budget}\n"), ""), "", "the run's budget"),
+            (call("", "budget: {tokens: 1, mode: stop}, "), "", "the step `ask`'s budget"),
+            (call("", ""), "x-skein: {budget: {tokens: 1, mode: stop}}\n", "the called workflow `limited`'s budget"),
+        ];
+        for (outer, inner, told) in cases {
+            let model = Model::new([say("I am done.")]);
+            let two = flow("") + "  again:\n    worker: AGENT\n    instructions: Do it.\n    capabilities: [READ]\n    depends_on: [write]\n";
+            let project = CLAUDE.project(&model, &two.replace("steps:", &format!("{inner}steps:")));
+            project.folder.write("outer.yaml", outer);
+            let result = project.json("run outer.yaml", 4);
+            let step = |path: &str| {
+                let steps = result["steps"].as_array().unwrap();
+                steps.iter().find(|step| step["path"] == path).unwrap_or_else(|| panic!("{path}: {result}")).clone()
+            };
+            let error = [step("ask/write"), step("ask/again")].into_iter().map(|step| step["error"].clone());
+            let error = error.into_iter().find(|error| !error.is_null()).unwrap();
+            assert_eq!(error["code"], "budget", "{result}");
+            assert!(error["message"].as_str().unwrap().contains(told), "{error}");
+            assert_eq!(step("ask")["error"]["code"], "budget", "{result}");
+        }
+    }
+}
+
 /// It may be tried again, but nobody waits for hours because a service says so.
 fn a_limit_without_waiting_fails(kind: Kind) {
     let model = Model::new([limited()]);
