@@ -44,6 +44,8 @@ pub struct XSkein {
     pub gate: Option<bool>,
     pub compensate_failed_step: bool,
     pub evidence: Vec<Evidence>,
+    /// How many different people have to approve at a gate.
+    pub quorum: Option<u32>,
     /// Checked, and for later readers: `agents`, `test_commands`, the rest of `workspace`.
     pub kept: BTreeMap<String, Value>,
 }
@@ -147,6 +149,8 @@ impl XSkein {
         if let Some(given) = fields.optional("evidence") {
             self.evidence = read_evidence(given, sink);
         }
+        let quorum = fields.optional("quorum").and_then(|given| given.whole(1..=limits::QUORUM, sink));
+        self.quorum = quorum.map(|quorum| quorum.value);
         if let Some(given) = fields.optional("cache") {
             // Nothing would come of it, and whoever writes it must know.
             let message =
@@ -234,6 +238,7 @@ impl XSkein {
             ("protect", !within(&protected(before), &protected(self))),
             ("agents", adds("agents")),
             ("test_commands", !within(&kept(self, "test_commands"), &kept(before, "test_commands"))),
+            ("quorum", self.quorum.unwrap_or(1) < before.quorum.unwrap_or(1)),
             ("evidence", before.evidence.iter().any(|proof| !self.evidence.contains(proof))),
         ];
         looser.into_iter().filter(|(_, looser)| *looser).map(|(name, _)| name).collect()
@@ -259,6 +264,7 @@ impl XSkein {
                 work.evidence = self.evidence;
             }
             Kind::Each(each) => each.errors = self.on_error.unwrap_or(each.errors),
+            Kind::Gate(gate) => gate.quorum = self.quorum.unwrap_or(gate.quorum),
             _ => {}
         }
         if !self.kept.is_empty() && matches!(step.kind, Kind::Work(_)) {

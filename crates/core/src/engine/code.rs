@@ -14,6 +14,7 @@ pub const LOOP_MAX: &str = "loop_max_iterations";
 pub const MAX_STEPS: &str = "max_steps";
 pub const NOT_A_LIST: &str = "not_a_list";
 pub const OUTPUT_INVALID: &str = "output_invalid";
+pub const POLICY_DENIED: &str = "policy_denied";
 pub const PROTECTED: &str = "protected";
 pub const REJECTED: &str = "approval_rejected";
 pub const STALLED: &str = "stalled";

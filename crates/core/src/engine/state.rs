@@ -25,7 +25,7 @@ use crate::{
 
 /// The version of a state that is written. Raised with any change to what `apply` makes of events, or to how that is
 /// written: a state of another version is not the state that this code would come to, and is of no use.
-pub const STATE_VERSION: u32 = 2;
+pub const STATE_VERSION: u32 = 3;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -353,11 +353,16 @@ pub struct OpeningState {
     pub at: StepAt,
     pub kind: OpeningKind,
     pub approvers: Vec<Approver>,
+    /// How many different people have to approve, and who did so far.
+    pub quorum: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<(String, Time)>,
     pub message: String,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub shows: Arc<Value>,
     pub deadline: Option<Time>,
-    pub escalated: bool,
+    /// How often others were asked.
+    pub escalations: u32,
     pub opened: Time,
     /// Who answered and when.
     pub decided: Option<(String, Time)>,

@@ -31,7 +31,7 @@ use skein_core::{
 };
 
 pub use self::{
-    decisions::{Answer, Decided, asks, decided},
+    decisions::{Answer, Decided, asks, counts, decided},
     differs::differs,
     marker::{Marker, markers, ordinal},
     places::Places,
