@@ -16,7 +16,7 @@ use crate::{
     code::Code,
     detect::{Dialect, detect},
     diagnostic::{Diagnostic, Sink},
-    extension, ioa, load,
+    extension, govern, ioa, load,
     lowering::{Lowered, Overridden},
     places::Places,
     problem::Voice,
@@ -102,14 +102,15 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     }
     let Some(detected) = detect(sink) else { return (None, None) };
     let dialect = detected.dialect;
-    let lowered = match dialect {
+    let mut lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
         Dialect::Aip15 => aip15::lower(detected.tree, sink, project),
         Dialect::Ioa => ioa::lower(detected.tree, sink, project),
         Dialect::Swdl => swdl::lower(detected.tree, sink, project),
     };
-    if let Some(lowered) = &lowered {
+    if let Some(lowered) = &mut lowered {
         extension::check(dialect, lowered, sink);
+        govern::apply(dialect, lowered, project, sink);
     }
     (Some(dialect), lowered)
 }
@@ -158,7 +159,7 @@ impl Files<'_> {
         let mut sink = Sink::new(source);
         let (dialect, lowered) = read(&mut sink, self.project);
         let file = lowered.map(|lowered| {
-            let Lowered { workflow, places, voice, calls, overridden } = lowered;
+            let Lowered { workflow, places, voice, calls, overridden, .. } = lowered;
             File { workflow: Arc::new(workflow), places, voice, calls, overridden }
         });
         self.read.push(Read { key, dialect, sink, file });

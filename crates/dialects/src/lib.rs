@@ -16,6 +16,7 @@ mod detect;
 mod diagnostic;
 mod duration;
 mod extension;
+mod govern;
 mod ioa;
 mod load;
 mod lowering;
@@ -23,6 +24,7 @@ mod names;
 mod overlap;
 mod path;
 mod places;
+mod policy;
 mod problem;
 mod project;
 mod read;
@@ -36,7 +38,7 @@ pub mod yaml;
 
 pub use aip15::{
     Action, Argument, Auth, Driver, DriverKind, Health, Implements, Piece, Range, Tool, VersionCheck, action,
-    driver, routine, tool,
+    approval_class, driver, routine, tool,
 };
 pub use card::{Card, card};
 pub use check::{Report, check};
@@ -46,6 +48,7 @@ pub use diagnostic::{Diagnostic, Fix, Label, Sink};
 pub use load::load;
 pub use lowering::Overridden;
 pub use places::Places;
-pub use project::{NotFound, Project, Reference, Sort};
+pub use policy::{Governance, Grants, Person, Policy, Rule, governance, policy};
+pub use project::{Floor, NotFound, Project, Reference, Sort};
 pub use schema::schema;
 pub use source::{Position, Source};

@@ -83,6 +83,7 @@ pub struct Extra {
     pub gate: bool,
     pub compensate_failed_step: bool,
     pub on_error: bool,
+    pub quorum: bool,
     /// Fields that the format reads by itself.
     pub own: &'static [&'static str],
 }
@@ -149,8 +150,6 @@ impl XSkein {
         if let Some(given) = fields.optional("evidence") {
             self.evidence = read_evidence(given, sink);
         }
-        let quorum = fields.optional("quorum").and_then(|given| given.whole(1..=limits::QUORUM, sink));
-        self.quorum = quorum.map(|quorum| quorum.value);
         if let Some(given) = fields.optional("cache") {
             // Nothing would come of it, and whoever writes it must know.
             let message =
@@ -172,6 +171,10 @@ impl XSkein {
         self.gate = flag(extra.gate, "gate", sink);
         self.compensate_failed_step =
             flag(extra.compensate_failed_step, "compensate_failed_step", sink).unwrap_or_default();
+        if extra.quorum {
+            let quorum = fields.optional("quorum").and_then(|given| given.whole(1..=limits::QUORUM, sink));
+            self.quorum = quorum.map(|quorum| quorum.value);
+        }
         if extra.on_error {
             let given = fields.optional("on_error");
             self.on_error = given.and_then(|given| given.one_of(ON_ERROR, sink)).map(|word| word.value);

@@ -103,9 +103,7 @@ pub fn actor_of(project: &Path) -> Result<Actor, Box<Diagnostic>> {
     let path = project.join(config::NAME);
     let config = Config::load(&path, &path.display().to_string())?;
     let name = person::name();
-    let is = |who: &String| *who == name || who == "*";
-    let roles = config.roles.into_iter().filter(|(_, people)| people.iter().any(is));
-    let roles = roles.map(|(role, _)| role).collect();
+    let roles = config.roles_of(&name);
     Ok(Actor { name, roles })
 }
 

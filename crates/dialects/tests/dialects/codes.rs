@@ -161,6 +161,10 @@ impl Project for Around {
         tools.filter_map(|name| self.file(name)).filter(says).collect()
     }
 
+    fn policy(&self, name: &str) -> Option<Arc<Source>> {
+        self.file(&format!(".policies/{name}/POLICY.md"))
+    }
+
     fn overrides(&self) -> Option<Arc<Source>> {
         self.file(OVERRIDES)
     }

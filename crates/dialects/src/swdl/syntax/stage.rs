@@ -101,7 +101,8 @@ impl<'a> Stage<'a> {
             .optional("error_policy")
             .map_or_else(StagePolicy::default, |given| StagePolicy::read(given, sink));
         let ui = fields.optional("ui");
-        let extra = Extra { on_error: fans_out, ..Extra::default() };
+        let is_gate = matches!(does, Does::Gate(_));
+        let extra = Extra { on_error: fans_out, quorum: is_gate, ..Extra::default() };
         let skein = OwnSkein::read(fields.optional("x-skein"), extra, sink);
         refuse_context_policy(&mut fields, sink);
         fields.finish(sink);
