@@ -26,6 +26,7 @@ mod kept;
 mod large;
 mod pages;
 mod parameters;
+mod policies;
 mod project;
 mod promises;
 mod replay;
