@@ -59,6 +59,8 @@ pub const VALUE_DEPTH: usize = 100;
 /// Reasons and fingerprints of one check: how many, and how long each.
 pub const CHECK_NOTES: usize = 200;
 pub const CHECK_NOTE_CHARS: usize = 240;
+/// People who may have to approve one thing.
+pub const QUORUM: u32 = 100;
 /// Pieces of evidence of a step; how long what each says and what was found may be.
 pub const EVIDENCE: usize = 32;
 pub const PROOF_CHARS: usize = 400;

@@ -45,7 +45,7 @@ pub fn card(source: &Arc<Source>) -> Card {
     let root = tree.root();
     let at = |path: &&str| path.split('/').try_fold(root, |node, key| node.get(key));
     let first = |paths: &[&str]| paths.iter().filter_map(at).find_map(text);
-    let id = ["id", "metadata/name", "name"];
+    let id = ["id", "slug", "metadata/name", "name"];
     let id = id.iter().filter_map(at).find_map(|node| Some((text(node)?, node.mark().start)));
     Card {
         at: id.as_ref().map_or(nothing.at, |(_, start)| source.position(*start)),

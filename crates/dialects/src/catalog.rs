@@ -91,7 +91,9 @@ fn defines(sort: Sort, known: &BTreeSet<String>, name: &str) -> bool {
     if known.contains(name) || known.iter().any(dashed) {
         return true;
     }
-    let Some((id, major)) = name.split_once('@').filter(|_| matches!(sort, Sort::Tool | Sort::Action)) else {
+    let Some((id, major)) =
+        name.split_once('@').filter(|_| matches!(sort, Sort::Tool | Sort::Action | Sort::Policy))
+    else {
         return false;
     };
     let is_number = !major.is_empty() && major.bytes().all(|byte| byte.is_ascii_digit());
@@ -111,6 +113,7 @@ fn unchecked(sort: Sort, first: &Use<'_>) -> Diagnostic {
         Sort::Tool => diagnostic.hint("define it before a run: `.tools/ID/TOOL.md`"),
         Sort::Action => diagnostic.hint("define it before a run: `.actions/ID/ACTION.md`"),
         Sort::Server => diagnostic.hint("define it before a run: `[mcp.NAME]` in `skein.toml`"),
+        Sort::Policy => diagnostic.hint("define it before a run: `.policies/ID/POLICY.md`"),
         Sort::Driver => diagnostic.hint("define it before a run: `.drivers/ID/DRIVER.md`"),
         _ => diagnostic,
     }

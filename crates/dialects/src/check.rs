@@ -16,7 +16,7 @@ use crate::{
     code::Code,
     detect::{Dialect, detect},
     diagnostic::{Diagnostic, Sink},
-    extension, ioa, load,
+    extension, govern, ioa, load,
     lowering::{Lowered, Overridden},
     places::Places,
     problem::Voice,
@@ -111,6 +111,7 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
     };
     if let Some(lowered) = &mut lowered {
         extension::check(dialect, lowered, sink);
+        govern::apply(dialect, lowered, project, sink);
         reveal::check(lowered, project, sink);
         let conflict = extension::conflict_of_all(dialect, lowered);
         if !settle::link(conflict.as_ref(), &mut lowered.workflow) {
@@ -164,7 +165,7 @@ impl Files<'_> {
         let mut sink = Sink::new(source);
         let (dialect, lowered) = read(&mut sink, self.project);
         let file = lowered.map(|lowered| {
-            let Lowered { workflow, places, voice, calls, overridden } = lowered;
+            let Lowered { workflow, places, voice, calls, overridden, .. } = lowered;
             File { workflow: Arc::new(workflow), places, voice, calls, overridden }
         });
         self.read.push(Read { key, dialect, sink, file });

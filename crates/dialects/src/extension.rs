@@ -56,6 +56,9 @@ pub(crate) fn check(dialect: Dialect, lowered: &Lowered, sink: &mut Sink) {
     let kinds = kinds(&lowered.workflow.scope);
     let mut own = Vec::new();
     for (id, block) in steps {
+        if !matches!(kinds.get(id), Some(Kind::Gate(_)) | None) {
+            warn_ignored(block, &["quorum"], "only a gate is decided by people", sink);
+        }
         match kinds.get(id).and_then(|kind| idle(dialect, kind)) {
             Some(why) => warn_ignored(block, OF_WORKER, &lowered.voice.in_words(why), sink),
             None => own.extend(block.get("workspace")),

@@ -17,6 +17,7 @@ mod detect;
 mod diagnostic;
 mod duration;
 mod extension;
+mod govern;
 mod ioa;
 mod load;
 mod lowering;
@@ -24,6 +25,7 @@ mod names;
 mod overlap;
 mod path;
 mod places;
+mod policy;
 mod problem;
 mod project;
 mod read;
@@ -38,8 +40,9 @@ mod xskein;
 pub mod yaml;
 
 pub use aip15::{
-    Action, Asks, Auth, Driver, DriverKind, Expired, Exposure, Health, HttpCall, HttpServer, Implements, McpCall,
-    McpServer, Principal, Range, Secret, Texts, Tool, VersionCheck, action, driver, routine, secrets, tool,
+    Action, Asks, Auth, Driver, DriverKind, Expired, Exposure, Health, HttpCall, HttpServer, Implements,
+    McpCall, McpServer, Principal, Range, Secret, Texts, Tool, VersionCheck, action, approval_class, driver,
+    routine, secrets, tool,
 };
 pub use card::{Card, card};
 pub use check::{Report, check};
@@ -50,6 +53,7 @@ pub use duration::Units;
 pub use load::load;
 pub use lowering::Overridden;
 pub use places::Places;
-pub use project::{NotFound, Project, Reference, Sort};
+pub use policy::{Governance, Grants, Person, Policy, Rule, governance, policy};
+pub use project::{Floor, NotFound, Project, Reference, Sort};
 pub use schema::schema;
 pub use source::{Position, Source};

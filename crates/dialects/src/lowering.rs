@@ -13,6 +13,7 @@ use skein_core::{
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
+    govern::Claims,
     places::{Places, Renames},
     problem::Voice,
     project::{Project, Reference},
@@ -31,6 +32,8 @@ pub struct Lowered {
     pub calls: Vec<Arc<Source>>,
     /// What the project has put in the place of what the source says.
     pub overridden: Vec<Overridden>,
+    /// What sources say of who is asked before steps.
+    pub claims: Claims,
 }
 
 /// A value that a project has put in the place of one of a source.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::source::Source;
+use skein_core::{builder::ApprovalClass, expr::Span, ir::Capability, time::Time};
+
+use crate::{policy::Person, source::Source};
 
 /// How a source names another workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +42,14 @@ pub enum Sort {
     Context,
     Domain,
     Governance,
+    /// Who may do what, and who is asked first.
+    Policy,
     Role,
     Secret,
 }
 
 impl Sort {
-    pub const ALL: [Sort; 13] = [
+    pub const ALL: [Sort; 14] = [
         Sort::Workflow,
         Sort::Agent,
         Sort::Tool,
@@ -57,6 +61,7 @@ impl Sort {
         Sort::Context,
         Sort::Domain,
         Sort::Governance,
+        Sort::Policy,
         Sort::Role,
         Sort::Secret,
     ];
@@ -75,10 +80,19 @@ impl Sort {
             Sort::Context => ("context", "contexts"),
             Sort::Domain => ("domain", "domains"),
             Sort::Governance => ("governance", "governance"),
+            Sort::Policy => ("policy", "policies"),
             Sort::Role => ("role", "roles"),
             Sort::Secret => ("secret", "secrets"),
         }
     }
+}
+
+/// The least that a project asks before any work, and where it says so.
+#[derive(Debug, Clone)]
+pub struct Floor {
+    pub class: ApprovalClass,
+    pub source: Arc<Source>,
+    pub span: Span,
 }
 
 /// Asked for everything that is not in the source itself.
@@ -110,6 +124,36 @@ pub trait Project {
     /// The files that describe secrets.
     fn secrets(&self) -> Vec<Arc<Source>> {
         Vec::new()
+    }
+
+    /// The file of a policy, or of a resource of kind Governance, by its name.
+    fn policy(&self, _: &str) -> Option<Arc<Source>> {
+        None
+    }
+
+    /// The files of all resources of kind Governance.
+    fn governance(&self) -> Vec<Arc<Source>> {
+        Vec::new()
+    }
+
+    /// The least that is asked before any work, whatever its source says.
+    fn floor(&self) -> Option<Floor> {
+        None
+    }
+
+    /// Who would begin a run.
+    fn person(&self) -> Person {
+        Person::default()
+    }
+
+    /// The time, for what is granted for a while.
+    fn now(&self) -> Time {
+        Time::default()
+    }
+
+    /// What an agent may do, where the project says so, and the domain that it is of.
+    fn agent(&self, _: &str) -> (Vec<Capability>, Option<String>) {
+        (Vec::new(), None)
     }
 
     /// Overrides for a workflow of this id, where the project has any.

@@ -48,6 +48,8 @@ pub struct XSkein {
     pub gate: Option<bool>,
     pub compensate_failed_step: bool,
     pub evidence: Vec<Evidence>,
+    /// How many different people have to approve at a gate.
+    pub quorum: Option<u32>,
     /// Checked, and for later readers: `agents`, `test_commands`, the rest of `workspace`.
     pub kept: BTreeMap<String, Value>,
 }
@@ -85,6 +87,7 @@ pub struct Extra {
     pub gate: bool,
     pub compensate_failed_step: bool,
     pub on_error: bool,
+    pub quorum: bool,
     /// Fields that the format reads by itself.
     pub own: &'static [&'static str],
 }
@@ -175,6 +178,10 @@ impl XSkein {
         self.gate = flag(extra.gate, "gate", sink);
         self.compensate_failed_step =
             flag(extra.compensate_failed_step, "compensate_failed_step", sink).unwrap_or_default();
+        if extra.quorum {
+            let quorum = fields.optional("quorum").and_then(|given| given.whole(1..=limits::QUORUM, sink));
+            self.quorum = quorum.map(|quorum| quorum.value);
+        }
         if extra.on_error {
             let given = fields.optional("on_error");
             self.on_error = given.and_then(|given| given.one_of(ON_ERROR, sink)).map(|word| word.value);
@@ -241,6 +248,7 @@ impl XSkein {
             ("protect", !within(&protected(before), &protected(self))),
             ("agents", adds("agents")),
             ("test_commands", !within(&kept(self, "test_commands"), &kept(before, "test_commands"))),
+            ("quorum", self.quorum.unwrap_or(1) < before.quorum.unwrap_or(1)),
             ("evidence", before.evidence.iter().any(|proof| !self.evidence.contains(proof))),
         ];
         looser.into_iter().filter(|(_, looser)| *looser).map(|(name, _)| name).collect()
@@ -270,6 +278,7 @@ impl XSkein {
                 work.evidence = self.evidence;
             }
             Kind::Each(each) => each.errors = self.on_error.unwrap_or(each.errors),
+            Kind::Gate(gate) => gate.quorum = self.quorum.unwrap_or(gate.quorum),
             _ => {}
         }
         if !self.kept.is_empty() && matches!(step.kind, Kind::Work(_)) {

@@ -175,15 +175,16 @@ impl Acceptor {
             }
             Event::StepGoesOn { at, next } => self.step_goes_on(*at, *next),
             Event::RetryScheduled { at, due, error } => self.retry_scheduled(*at, *due, error),
-            Event::StepHeld { at, opening, reason, until, approvers, next, .. } => {
-                self.step_held(*at, *opening, *reason, *until, approvers, *next)
+            Event::StepHeld { at, opening, reason, until, approvers, quorum, next, .. } => {
+                self.step_held(*at, *opening, *reason, *until, (approvers, *quorum), *next)
             }
-            Event::Opened { at, opening, deadline, approvers, .. } => {
-                self.opened(*at, *opening, *deadline, approvers)
+            Event::Opened { at, opening, deadline, approvers, quorum, .. } => {
+                self.opened(*at, *opening, *deadline, (approvers, *quorum))
             }
             Event::Escalated { opening, deadline, approvers } => {
                 self.escalated(*opening, *deadline, approvers)
             }
+            Event::Approved { opening, by, .. } => self.approved(*opening, by),
             Event::Decided { opening, decision, by, reason } => {
                 self.decided(*opening, *decision, by, reason.as_deref())
             }

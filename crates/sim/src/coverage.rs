@@ -42,6 +42,7 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::StepHeld { .. } => "step_held",
         Event::Opened { .. } => "opened",
         Event::Escalated { .. } => "escalated",
+        Event::Approved { .. } => "approved",
         Event::Decided { .. } => "decided",
         Event::SignalKept { .. } => "signal_kept",
         Event::SignalTaken { .. } => "signal_taken",
@@ -61,7 +62,7 @@ pub fn event_name(event: &Event) -> &'static str {
     }
 }
 
-const EVENTS: [&str; 32] = [
+const EVENTS: [&str; 33] = [
     "run_started",
     "instance_started",
     "instance_halted",
@@ -78,6 +79,7 @@ const EVENTS: [&str; 32] = [
     "step_held",
     "opened",
     "escalated",
+    "approved",
     "decided",
     "signal_kept",
     "signal_taken",
@@ -106,6 +108,7 @@ pub fn refusal_name(refusal: &Refusal) -> &'static str {
         Refusal::LateResult => "late_result",
         Refusal::WrongReport => "wrong_report",
         Refusal::UnknownOpening => "unknown_opening",
+        Refusal::ApprovedAlready { .. } => "approved_already",
         Refusal::AlreadyDecided { .. } => "already_decided",
         Refusal::NotOpen => "not_open",
         Refusal::NotADecision => "not_a_decision",
@@ -120,7 +123,7 @@ pub fn refusal_name(refusal: &Refusal) -> &'static str {
     }
 }
 
-const REFUSALS: [&str; 19] = [
+const REFUSALS: [&str; 20] = [
     "not_started",
     "already_started",
     "ended",
@@ -129,6 +132,7 @@ const REFUSALS: [&str; 19] = [
     "late_result",
     "wrong_report",
     "unknown_opening",
+    "approved_already",
     "already_decided",
     "not_open",
     "not_a_decision",

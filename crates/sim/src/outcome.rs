@@ -162,6 +162,16 @@ pub fn actor(approvers: &[Approver]) -> Actor {
     }
 }
 
+/// As many different people who may decide, the one above first.
+pub fn actors(approvers: &[Approver], quorum: u32) -> Vec<Actor> {
+    let role = approvers.iter().find_map(|approver| match approver {
+        Approver::Role(role) => Some(role.clone()),
+        Approver::User(_) => None,
+    });
+    let other = |n: u32| Actor { name: format!("ann-{n}"), roles: role.iter().cloned().collect() };
+    std::iter::once(actor(approvers)).chain((2..=quorum).map(other)).collect()
+}
+
 /// The signal that ends a wait, if one comes.
 pub fn signal(seed: u64, asked: &Asked<'_>, wait: &Wait) -> Option<Sent> {
     let mut rng = question(seed, asked, "signal");

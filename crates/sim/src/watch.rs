@@ -303,7 +303,10 @@ fn about(state: &RunState, input: &Input) -> (Option<StepAt>, Option<Told>) {
         }
         Input::Decide { opening, decision, by, .. } => {
             let Some(open) = state.opening(*opening) else { return (None, None) };
-            let allowed = open.approvers.is_empty() || crate::outcome::actor(&open.approvers) == *by;
+            let people = crate::outcome::actors(&open.approvers, open.quorum);
+            let again =
+                *decision == Decision::Approve && open.approvals.iter().any(|(who, _)| *who == by.name);
+            let allowed = (open.approvers.is_empty() || people.contains(by)) && !again;
             if !allowed {
                 return (None, None);
             }

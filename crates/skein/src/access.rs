@@ -12,7 +12,7 @@ use skein_host::{
     crew::{Grant, Handing},
 };
 
-use crate::{config::Config, project::OnDisk};
+use crate::project::OnDisk;
 
 /// What a project describes of its secrets, as it is for someone.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Access {
                 Err(wrong) => broken = broken.or_else(|| wrong.first().map(told)),
             }
         }
-        let roles = roles(&project.config, user);
+        let roles = project.config.roles_of(user);
         Access { described, broken, user: user.to_owned(), roles }
     }
 
@@ -110,13 +110,6 @@ impl Access {
             Principal::Tool(_) | Principal::Workflow(_) | Principal::Cap(_) => false,
         }
     }
-}
-
-/// The roles that a project gives to someone.
-pub fn roles(config: &Config, user: &str) -> Vec<String> {
-    let is = |who: &String| who == user || who == "*";
-    let roles = config.roles.iter().filter(|(_, people)| people.iter().any(is));
-    roles.map(|(role, _)| role.clone()).collect()
 }
 
 fn told(diagnostic: &Diagnostic) -> String {

@@ -7,8 +7,10 @@ use std::{
 };
 
 use serde::{Deserialize, Deserializer, de::Error};
-use skein_core::{agents, closest::did_you_mean, expr::Span, ir::Capability, secret_name::slug};
-use skein_dialects::{Code, Diagnostic, Source};
+use skein_core::{
+    agents, builder::ApprovalClass, closest::did_you_mean, expr::Span, ir::Capability, secret_name::slug,
+};
+use skein_dialects::{Code, Diagnostic, Source, approval_class};
 use skein_host::agent::Price;
 
 pub const NAME: &str = "skein.toml";
@@ -56,6 +58,7 @@ pub struct Config {
     /// Who may decide at a gate, by role.
     pub roles: BTreeMap<String, Vec<String>>,
     pub secrets: BTreeMap<String, Secret>,
+    pub approval: Approval,
     /// How people and programs are told of runs.
     pub channels: BTreeMap<String, Channel>,
     pub estimate: Estimate,
@@ -114,6 +117,15 @@ pub struct Server {
     pub bearer: Option<String>,
 }
 
+/// Who is asked before work, whatever its source says.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Approval {
+    /// The least that is asked before any work.
+    #[serde(deserialize_with = "class")]
+    pub at_least: Option<ApprovalClass>,
+}
+
 /// Which drivers may do the work of tools.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -166,6 +178,11 @@ fn worker<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error
     known(word).map(Some).map_err(|word| D::Error::unknown_variant(&word, &WORKERS))
 }
 
+fn class<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ApprovalClass>, D::Error> {
+    let word = String::deserialize(from)?;
+    approval_class(&word).map(Some).map_err(|known| D::Error::unknown_variant(&word, known))
+}
+
 fn channel_kind<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let word = String::deserialize(from)?;
     match CHANNELS.contains(&word.as_str()) {
@@ -205,6 +222,13 @@ impl Config {
     pub fn channel(&self, name: &str) -> Option<(&String, &Channel)> {
         let short = name.split(':').next().unwrap_or_default();
         self.channels.get_key_value(name).or_else(|| self.channels.get_key_value(short))
+    }
+
+    /// The roles of somebody. `*` stands for everybody.
+    pub fn roles_of(&self, name: &str) -> Vec<String> {
+        let is = |who: &String| who == name || who == "*";
+        let roles = self.roles.iter().filter(|(_, people)| people.iter().any(is));
+        roles.map(|(role, _)| role.clone()).collect()
     }
 
     /// The configuration of a project; the default where it has none.
@@ -306,6 +330,7 @@ mod tests {
             ("[agents.a]\nworker = \"CODEX_CIL\"\n", "CODEX_CIL", "CODEX_CLI"),
             ("[agents.a]\ncapabilities = [\"READ\", \"EDITS\"]\n", "EDITS", "EDIT"),
             ("[channels.a]\nkind = \"slak\"\n", "slak", "slack"),
+            ("[approval]\nat_least = \"on-mutte\"\n", "on-mutte", "on-mutate"),
             ("[workers.OPENCOD]\nprogram = \"x\"\n", "OPENCOD", "OPENCODE"),
         ];
         for (text, word, meant) in cases {

@@ -3,22 +3,32 @@
 use std::{path::Path, sync::Arc};
 
 use skein_core::expr::Span;
-use skein_dialects::{Code, Diagnostic, Label, Sort, Source, action, driver, routine, secrets, tool};
+use skein_dialects::{
+    Code, Diagnostic, Label, Sort, Source, action, driver, governance, policy, routine, secrets, tool,
+};
 
 use crate::{catalog::Entry, config, project::OnDisk};
 
 /// The files that have rules of their own, by their names.
-const FILES: [(&str, Sort); 5] = [
+const FILES: [(&str, Sort); 6] = [
     ("TOOL.md", Sort::Tool),
     ("DRIVER.md", Sort::Driver),
     ("ACTION.md", Sort::Action),
     ("ROUTINE.md", Sort::Routine),
     ("SECRETS.md", Sort::Secret),
+    ("POLICY.md", Sort::Policy),
 ];
 
 /// The sort of thing that a file describes by its name; none for most.
 pub fn sort_of(path: &Path) -> Option<Sort> {
-    FILES.iter().find(|(name, _)| path.ends_with(name)).map(|(_, sort)| *sort)
+    let named = FILES.iter().find(|(name, _)| path.ends_with(name)).map(|(_, sort)| *sort);
+    named.or_else(|| is_governance(path).then_some(Sort::Governance))
+}
+
+/// A resource of IOA has no name of its own, and is known by its folder.
+fn is_governance(path: &Path) -> bool {
+    let yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+    yaml && path.parent().is_some_and(|folder| folder.ends_with("governance"))
 }
 
 /// What is wrong with one file.
@@ -29,6 +39,8 @@ pub fn wrong(project: &OnDisk, sort: Sort, source: Arc<Source>) -> Vec<Diagnosti
         Sort::Action => action(source).err().unwrap_or_default(),
         Sort::Routine => routine(source),
         Sort::Secret => secrets(source).err().unwrap_or_default(),
+        Sort::Policy => policy(source).1,
+        Sort::Governance => governance(source).err().unwrap_or_default(),
         _ => Vec::new(),
     }
 }

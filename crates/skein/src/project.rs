@@ -8,12 +8,14 @@ use std::{
     sync::Arc,
 };
 
-use skein_dialects::{Diagnostic, NotFound, Project, Reference, Sort, Source};
+use skein_core::{expr::Span, ir::Capability, time::Time};
+use skein_dialects::{Diagnostic, Floor, NotFound, Person, Project, Reference, Sort, Source};
+use skein_host::clock::Clock;
 
 use crate::{
     catalog::{Catalog, Entry, Shelf},
     config::{self, Config},
-    read,
+    person, read,
 };
 
 /// Where workflows of a project are looked for by name, in this order.
@@ -239,7 +241,12 @@ impl Project for OnDisk {
     }
 
     fn names(&self, sort: Sort) -> Vec<String> {
-        self.shelf(sort).names()
+        let mut names = self.shelf(sort).names();
+        // A governance may be named as a policy.
+        if sort == Sort::Policy {
+            names.extend(self.shelf(Sort::Governance).names());
+        }
+        names
     }
 
     fn tool(&self, name: &str) -> Option<Arc<Source>> {
@@ -256,6 +263,38 @@ impl Project for OnDisk {
 
     fn secrets(&self) -> Vec<Arc<Source>> {
         self.secret_files().iter().filter_map(|path| self.source(path).ok()).collect()
+    }
+
+    fn policy(&self, name: &str) -> Option<Arc<Source>> {
+        let of = |sort| self.shelf(sort).find(name);
+        of(Sort::Policy).or_else(|| of(Sort::Governance)).and_then(|entry| self.file(entry))
+    }
+
+    fn governance(&self) -> Vec<Arc<Source>> {
+        self.shelf(Sort::Governance).entries().iter().filter_map(|entry| self.file(entry)).collect()
+    }
+
+    fn floor(&self) -> Option<Floor> {
+        let class = self.config.approval.at_least.clone()?;
+        let source = self.source(&self.root.join(config::NAME)).ok()?;
+        let line = source.text.lines().find(|line| line.trim_start().starts_with("at_least"))?;
+        let start = source.text.find(line)?;
+        Some(Floor { class, span: Span::new(start, start + line.trim_end().len()), source })
+    }
+
+    fn person(&self) -> Person {
+        let name = person::name();
+        Person { roles: self.config.roles_of(&name), name }
+    }
+
+    fn now(&self) -> Time {
+        Clock::new().now()
+    }
+
+    fn agent(&self, name: &str) -> (Vec<Capability>, Option<String>) {
+        let own = self.config.agents.get(name).map(|agent| agent.capabilities.clone()).unwrap_or_default();
+        let named = self.shelf(Sort::Agent).all(name).into_iter().flat_map(|entry| &entry.names);
+        (own, named.clone().find(|(sort, _)| *sort == Sort::Domain).map(|(_, domain)| domain.clone()))
     }
 
     fn overrides(&self) -> Option<Arc<Source>> {

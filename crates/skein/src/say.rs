@@ -27,7 +27,6 @@ use skein_host::{
 };
 
 use crate::{
-    access,
     config::{self, Config},
     exit::Exit,
     output::Output,
@@ -104,7 +103,7 @@ pub fn actor_of(project: &Path) -> Result<Actor, Box<Diagnostic>> {
     let path = project.join(config::NAME);
     let config = Config::load(&path, &path.display().to_string())?;
     let name = person::name();
-    let roles = access::roles(&config, &name);
+    let roles = config.roles_of(&name);
     Ok(Actor { name, roles })
 }
 

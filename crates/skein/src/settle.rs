@@ -211,6 +211,14 @@ struct Settle<'a> {
 
 impl Settle<'_> {
     fn step(mut self, step: &Step) {
+        if let Some((ruling, missing)) =
+            step.policy.ruling.as_ref().and_then(|ruling| Some((ruling, ruling.missing.as_ref()?)))
+        {
+            self.problems.push(format!(
+                "`{}`: there is no policy `{missing}`, which {} asks for; `.policies/{missing}/POLICY.md` would be one",
+                step.id, ruling.from
+            ));
+        }
         match &step.kind {
             Kind::Work(work) => self.work(step, work),
             Kind::Gate(gate)

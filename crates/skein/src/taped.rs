@@ -13,9 +13,9 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Actor, Decision, Event, Input, Opening, OpeningKind, OpeningState, Record, StepAt},
+    engine::{Actor, Decision, Event, Input, Opening, OpeningKind, OpeningState, Record, Refusal, StepAt},
     ids::RunId,
-    ir::{Approver, HoldReason},
+    ir::Approver,
     plan::Plan,
 };
 use skein_host::{
@@ -23,7 +23,7 @@ use skein_host::{
     hands::Running,
     host::{Host, Recall, Told, Watcher},
     store::Store,
-    tape::{Answer, Decided, Tape, TapeError, asks, decided, markers},
+    tape::{Answer, Decided, Tape, TapeError, asks, counts, decided, markers},
     workspace::{Root, RunDir},
 };
 
@@ -110,7 +110,7 @@ impl Asked {
     fn of(running: Running<'_>, tape: &Path, at: StepAt, opening: Opening) -> Asked {
         let step = running.names.step(at);
         let before = running.state.openings.iter().take(opening.0 as usize);
-        let nth = before.filter(|other| counts(other) && running.names.step(other.at) == step).count();
+        let nth = before.filter(|other| is_recorded(other) && running.names.step(other.at) == step).count();
         let approvers = running.state.opening(opening).map(|one| one.approvers.clone()).unwrap_or_default();
         let whole = running.state.start.as_ref().map_or(1, |start| start.attempt);
         let (run, tape) = (running.run.clone(), tape.to_owned());
@@ -123,32 +123,37 @@ impl Asked {
     }
 
     /// What was answered then, as it is said now. None: nobody answered.
-    fn input(&self, recorded: &Decided) -> Option<Input> {
-        let decide = |decision| {
+    fn inputs(&self, recorded: &Decided) -> Vec<Input> {
+        let decide = |decision, name: &str, reason: Option<&String>| {
             let roles = self.approvers.iter().filter_map(|approver| match approver {
                 Approver::Role(role) => Some(role.clone()),
                 Approver::User(_) => None,
             });
-            let by = Actor { name: recorded.by.clone().unwrap_or_default(), roles: roles.collect() };
-            Input::Decide { opening: self.opening, decision, by, reason: recorded.reason.clone() }
+            let by = Actor { name: name.to_owned(), roles: roles.collect() };
+            Input::Decide { opening: self.opening, decision, by, reason: reason.cloned() }
         };
-        match &recorded.answer {
-            Answer::Approve => Some(decide(Decision::Approve)),
-            Answer::Reject => Some(decide(Decision::Reject)),
+        let last = |decision| {
+            let (by, reason) = (recorded.by.as_deref().unwrap_or_default(), recorded.reason.as_ref());
+            Some(decide(decision, by, reason))
+        };
+        let before = recorded.after.iter().map(|name| decide(Decision::Approve, name, None));
+        let answer = match &recorded.answer {
+            Answer::Approve => last(Decision::Approve),
+            Answer::Reject => last(Decision::Reject),
             Answer::Signal { name, payload } => {
                 Some(Input::Signal { name: name.clone(), payload: payload.clone(), to: Some(self.at) })
             }
             Answer::Nobody => None,
-        }
+        };
+        before.chain(answer).collect()
     }
 }
 
 /// Whether a question is one of those that are recorded: the same as [`asks`] says of its event.
-fn counts(opening: &OpeningState) -> bool {
+fn is_recorded(opening: &OpeningState) -> bool {
     match opening.kind {
         OpeningKind::Gate | OpeningKind::Wait => true,
-        OpeningKind::Hold(HoldReason::Interruption | HoldReason::Secret) => false,
-        OpeningKind::Hold(_) => opening.deadline.is_none(),
+        OpeningKind::Hold(reason) => counts(reason, opening.deadline.is_some()),
     }
 }
 
@@ -202,7 +207,7 @@ fn answer(host: &Host, asked: &Asked, someone: bool) {
     let recorded = Tape::open(&asked.tape).and_then(|tape| tape.decisions());
     let problem = match recorded {
         Ok(all) => match asked.among(&all) {
-            Some(recorded) => match asked.input(recorded).and_then(|input| host.say(&asked.run, input)) {
+            Some(recorded) => match say_all(host, asked, recorded) {
                 Some(Err(refusal)) => {
                     format!("what was decided at `{}` is refused now: {refusal}", asked.step)
                 }
@@ -215,6 +220,18 @@ fn answer(host: &Host, asked: &Asked, someone: bool) {
     };
     let input = Input::Cancel { by: REPLAY.to_owned(), reason: Some(problem) };
     let _ = host.say(&asked.run, input);
+}
+
+/// Says all that belongs to one answer, up to what is refused. None: nothing was to be said, or nobody has the run.
+fn say_all(host: &Host, asked: &Asked, recorded: &Decided) -> Option<Result<(), Refusal>> {
+    let mut last = None;
+    for input in asked.inputs(recorded) {
+        last = Some(host.say(&asked.run, input)?);
+        if matches!(last, Some(Err(_))) {
+            break;
+        }
+    }
+    last
 }
 
 /// A folder for a recording, before anything is recorded in it.

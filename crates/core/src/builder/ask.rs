@@ -39,6 +39,7 @@ fn gate(id: StepId, call: &Step) -> Option<Step> {
         message: Expr::literal(format!("May `{}` start?", call.id)).ok()?,
         shows: Vec::new(),
         approvers: Vec::new(),
+        quorum: 1,
         timeout: None,
         on_timeout: GateTimeout::Expire,
         on_approve: Some(Target::Step(call.id.clone())),

@@ -113,6 +113,7 @@ fn gate(lower: &mut Lower<'_>, step: &StepDefinition, approval: &ApprovalStep) -
         message: message?,
         shows: shows.into_iter().flatten().collect(),
         approvers: approval.approvers.clone(),
+        quorum: 1,
         timeout: step.timeout_ms.map(Millis),
         on_approve,
         on_reject,

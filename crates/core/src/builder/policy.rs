@@ -21,7 +21,7 @@ pub enum ApprovalClass {
 }
 
 impl ApprovalClass {
-    pub(super) fn word(&self) -> String {
+    pub fn word(&self) -> String {
         match self {
             ApprovalClass::Auto => "auto".to_owned(),
             ApprovalClass::Always => "always".to_owned(),

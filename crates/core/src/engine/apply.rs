@@ -65,6 +65,7 @@ impl Fold<'_> {
             Event::StepHeld { .. }
             | Event::Opened { .. }
             | Event::Escalated { .. }
+            | Event::Approved { .. }
             | Event::Decided { .. } => {
                 self.opening_event(event);
             }

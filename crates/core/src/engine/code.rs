@@ -15,6 +15,7 @@ pub const MAX_STEPS: &str = "max_steps";
 pub const MERGE_CONFLICT: &str = "merge_conflict";
 pub const NOT_A_LIST: &str = "not_a_list";
 pub const OUTPUT_INVALID: &str = "output_invalid";
+pub const POLICY_DENIED: &str = "policy_denied";
 pub const PROTECTED: &str = "protected";
 pub const REJECTED: &str = "approval_rejected";
 pub const STALLED: &str = "stalled";

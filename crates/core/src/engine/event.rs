@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     ids::SignalName,
-    ir::{Approver, Effect, ErrorClass, HoldReason, RunStatus},
+    ir::{Approver, Effect, ErrorClass, HoldReason, RunStatus, is_one, one},
     plan::Hash,
     time::Time,
 };
@@ -124,6 +124,9 @@ pub enum Event {
         message: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         approvers: Vec<Approver>,
+        /// How many different people have to approve.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        quorum: u32,
         /// What it goes on with when it is released.
         next: Onward,
     },
@@ -135,6 +138,8 @@ pub enum Event {
         deadline: Option<Time>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         approvers: Vec<Approver>,
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        quorum: u32,
         #[serde(default, skip_serializing_if = "String::is_empty")]
         message: String,
         #[serde(default, skip_serializing_if = "is_null")]
@@ -143,8 +148,17 @@ pub enum Event {
     /// Others are asked now.
     Escalated {
         opening: Opening,
-        deadline: Time,
+        /// None: for as long as the run may take.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Time>,
         approvers: Vec<Approver>,
+    },
+    /// One of several people who have to approve did. The last one's word is what decides.
+    Approved {
+        opening: Opening,
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// A gate or a hold was answered, by a person or by its time.
     Decided {

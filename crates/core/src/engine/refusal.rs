@@ -26,6 +26,11 @@ pub enum Refusal {
     UnknownOpening,
     #[error("decided already by {by} at {}", super::utc(*at))]
     AlreadyDecided { by: String, at: Time },
+    #[error(
+        "{by} approved it already, at {}; {given} of {quorum} approvals are there, and the next has to be by somebody else",
+        super::utc(*at)
+    )]
+    ApprovedAlready { by: String, at: Time, given: u32, quorum: u32 },
     #[error("it is no longer open")]
     NotOpen,
     #[error("this waits for a signal, not for a decision")]

@@ -365,11 +365,16 @@ pub struct OpeningState {
     pub at: StepAt,
     pub kind: OpeningKind,
     pub approvers: Vec<Approver>,
+    /// How many different people have to approve, and who did so far.
+    pub quorum: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<(String, Time)>,
     pub message: String,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub shows: Arc<Value>,
     pub deadline: Option<Time>,
-    pub escalated: bool,
+    /// How often others were asked.
+    pub escalations: u32,
     pub opened: Time,
     /// Who answered and when.
     pub decided: Option<(String, Time)>,

@@ -197,9 +197,11 @@ pub fn arrow(phase: Phase, told: Told) -> Arrow {
         (_, Told::Late) => Refused,
 
         // Answers open what is open and nothing else.
-        (Held, Told::Approved) => To(&[Ready]),
+        // One of several approvals leaves it open.
+        (Held, Told::Approved) => To(&[Ready, Held]),
         (Held, Told::Rejected) => To(&[Done]),
-        (Gated, Told::Approved | Told::Rejected) => To(&[Done]),
+        (Gated, Told::Approved) => To(&[Done, Gated]),
+        (Gated, Told::Rejected) => To(&[Done]),
         (_, Told::Approved | Told::Rejected) => Refused,
         (Waiting, Told::Signalled) => To(&[Done]),
         (_, Told::Signalled) => Refused,

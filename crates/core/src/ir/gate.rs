@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Target;
+use super::{
+    Target,
+    approval::{is_one, one},
+};
 use crate::{expr::Expr, ids::SignalName, time::Millis};
 
 /// Waits for a person. Opens only by a decision of someone who may give it, or by a timeout that says so.
@@ -16,6 +19,9 @@ pub struct Gate {
     /// Any one of these suffices; none: anyone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvers: Vec<Approver>,
+    /// How many different people have to approve. One rejects for all.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub quorum: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
     pub on_timeout: GateTimeout,

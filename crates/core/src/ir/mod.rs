@@ -4,6 +4,7 @@
 //! into it) and what they do (the engine). Policies are tables here, filled in by lowering, so that the engine
 //! never asks which format it runs. Read `workflow` first, then `scope`, `step` and `policy`.
 
+mod approval;
 mod check;
 mod evidence;
 mod gate;
@@ -18,14 +19,15 @@ mod surroundings;
 mod work;
 mod workflow;
 
+pub use approval::{ApprovalHold, Level, Ruling};
 pub use check::{Check, Convergence, Stage};
 pub use evidence::Evidence;
 pub use gate::{Approver, Gate, GateTimeout, Wait, WaitTimeout};
 pub use kind::{Arm, Branch, Call, Each, EachErrors, Export, Kind, KindName, Lane, Loop, LoopTest, Parallel};
 pub use labels::Labels;
 pub use policy::{
-    ApprovalHold, Backoff, Budget, BudgetMode, Effect, Effects, ErrorClass, Growth, HoldReason,
-    OnInterrupted, Per, Policy, Retry, StepPolicy, Then, Verdict,
+    Backoff, Budget, BudgetMode, Effect, Effects, ErrorClass, Growth, HoldReason, OnInterrupted, Per, Policy,
+    Retry, StepPolicy, Then, Verdict,
 };
 pub use schema::{Schema, SchemaError};
 pub use scope::{RunRetry, Scope, Shape, Siblings, Target, UndoFailure, UndoPolicy};
@@ -34,6 +36,8 @@ pub use step::{Binding, Step, Undo};
 pub use surroundings::{Context, FileIn, FileOut, Hook, HookAction, HookWhen, Memory, Trigger};
 pub use work::{ArtifactIn, ArtifactOut, Capability, Isolation, Summary, Work, Worker};
 pub use workflow::{Origin, Workflow};
+
+pub(crate) use approval::{is_one, one};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

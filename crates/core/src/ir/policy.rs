@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Approver, is_default};
+use super::{ApprovalHold, Level, Ruling, is_default};
 use crate::{ids::StepId, limits, time::Millis};
 
 /// What kind of failure it was.
@@ -86,6 +86,15 @@ pub struct StepPolicy {
     /// Asks a person before the first attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalHold>,
+    /// Why it may not start at all: a failure of class governance before the first attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub denied: Option<String>,
+    /// Who may release a hold for governance, those first who are asked first. None: anyone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub escalation: Vec<Level>,
+    /// What was found about whether it may start, for people. The engine does not read it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ruling: Option<Ruling>,
     #[serde(skip_serializing_if = "is_default")]
     pub on_interrupted: OnInterrupted,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -364,14 +373,6 @@ impl HoldReason {
         HoldReason::Quota,
         HoldReason::Secret,
     ];
-}
-
-/// Who is asked before a step starts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ApprovalHold {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub approvers: Vec<Approver>,
 }
 
 /// What happens to an attempt that the host died under.

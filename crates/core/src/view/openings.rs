@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Names, words};
 use crate::{
     engine::{Opening, OpeningKind, OpeningState, RunState, StepAt, utc},
-    ir::{HoldReason, Kind},
+    ir::{HoldReason, Kind, is_one},
 };
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,6 +25,11 @@ pub struct OpeningView {
     pub shows: Value,
     /// Who may decide; nobody named: anyone.
     pub approvers: Vec<String>,
+    /// How many different people have to approve, and who did so far.
+    #[serde(skip_serializing_if = "is_one")]
+    pub quorum: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<ApprovalView>,
     /// Any one of these ends a wait.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<String>,
@@ -32,6 +37,24 @@ pub struct OpeningView {
     pub until: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub escalated: bool,
+}
+
+/// One approval of several that are needed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ApprovalView {
+    pub by: String,
+    pub at: String,
+}
+
+impl OpeningView {
+    /// How far it is from being approved, where more than one has to.
+    pub fn progress(&self) -> Option<String> {
+        (self.quorum > 1).then(|| progress(self.approvals.len(), self.quorum))
+    }
+}
+
+pub(super) fn progress(given: usize, quorum: u32) -> String {
+    format!("{given} of {quorum} approvals")
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -74,7 +97,13 @@ fn view(number: u32, opening: &OpeningState, names: &Names) -> OpeningView {
         signals: signals(opening, names),
         since: utc(opening.opened),
         until: opening.deadline.map(utc),
-        escalated: opening.escalated,
+        quorum: opening.quorum,
+        approvals: opening
+            .approvals
+            .iter()
+            .map(|(by, at)| ApprovalView { by: by.clone(), at: utc(*at) })
+            .collect(),
+        escalated: opening.escalations > 0,
     }
 }
 

@@ -47,6 +47,7 @@ pub fn gate(name: &str) -> Step {
         message: aip15::value(&json!("Go on?")).unwrap(),
         shows: Vec::new(),
         approvers: vec![Approver::Role("lead".into()), Approver::User("ann".into())],
+        quorum: 1,
         timeout: Some(Millis::seconds(60)),
         on_timeout: GateTimeout::Expire,
         on_approve: None,

@@ -74,6 +74,7 @@ impl Timeline {
             Event::StepHeld { .. }
             | Event::Opened { .. }
             | Event::Escalated { .. }
+            | Event::Approved { .. }
             | Event::Decided { .. }
             | Event::SignalTaken { .. } => self.of_opening(event),
             _ => self.of_step(event),
@@ -230,7 +231,12 @@ impl Timeline {
             Event::Opened { at, message, .. } => (*at, self.opened(*at, message), Level::Attention),
             Event::Escalated { opening, deadline, approvers } => {
                 let who = words::list(&words::people(approvers), "or");
-                (at(opening)?, format!("now asks {who}, until {}", utc(*deadline)), Level::Attention)
+                let until = deadline.map_or(String::new(), |deadline| format!(", until {}", utc(deadline)));
+                (at(opening)?, format!("now asks {who}{until}"), Level::Attention)
+            }
+            Event::Approved { opening, by, reason } => {
+                let why = after(reason.as_deref());
+                (at(opening)?, format!("approved by {by}, and others have to{why}"), Level::Info)
             }
             Event::Decided { opening, decision, by, reason } => {
                 let word = match decision {

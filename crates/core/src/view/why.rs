@@ -184,6 +184,10 @@ impl About<'_> {
         let time = until.as_ref().map_or(String::new(), |until| format!(", until {until}"));
         let who = words::people(&opening.approvers);
         let by = if who.is_empty() { "anyone".to_owned() } else { words::list(&who, "or") };
+        let by = match opening.quorum {
+            1 => by,
+            quorum => format!("{by} ({})", openings::progress(opening.approvals.len(), quorum)),
+        };
         let (reason, text) = match self.state.step(self.at).phase {
             Phase::Gated => (Reason::Decision, format!("waits for a decision by {by}{time}")),
             Phase::Waiting => {

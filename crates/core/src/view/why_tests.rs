@@ -133,7 +133,7 @@ fn a_signal() {
 #[test]
 fn a_hold_for_approval_and_who_may_release_it() {
     let approved = with(work("a"), |a| {
-        a.policy.approval = Some(ApprovalHold { approvers: vec![Approver::User("ann".into())] });
+        a.policy.approval = Some(ApprovalHold::by(vec![Approver::User("ann".into())]));
     });
     let trial = Trial::new(graph(vec![approved])).start();
     let text = "held_for_approval: held for approval: it may start only when a person says so; \

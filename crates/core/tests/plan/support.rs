@@ -87,6 +87,7 @@ pub fn the_gate() -> Gate {
         message: value("Go on?"),
         shows: Vec::new(),
         approvers: vec![Approver::Role("lead".into())],
+        quorum: 1,
         timeout: None,
         on_timeout: GateTimeout::Expire,
         on_approve: None,

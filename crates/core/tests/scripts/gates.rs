@@ -218,3 +218,30 @@ fn a_late_gate_cancels_nothing_that_drains() {
     let workflow = graph(steps).with(|workflow| workflow.scope.siblings = Siblings::Drain);
     script!(workflow).start().fail("a", ErrorClass::NonRetryable).due().ok("b").done();
 }
+
+/// Two have to approve: the first leaves it open, nobody counts twice, and the second opens it.
+#[test]
+fn a_quorum_needs_different_people() {
+    let ask = gate("g", |gate| {
+        (gate.approvers, gate.quorum) = (vec![Approver::Role("legal".into())], 2);
+    });
+    script!(routed(vec![ask, work("a")]))
+        .start()
+        .decide("g", Decision::Approve, "ada", &["legal"])
+        .decide("g", Decision::Approve, "ada", &["legal"])
+        .decide("g", Decision::Approve, "eve", &["sales"])
+        .decide("g", Decision::Approve, "bob", &["legal"])
+        .ok("a")
+        .done();
+}
+
+/// One rejects for all, whoever approved before; also who did so themselves.
+#[test]
+fn one_rejects_for_a_quorum() {
+    let ask = gate("g", |gate| gate.quorum = 3);
+    script!(graph(vec![ask]))
+        .start()
+        .decide("g", Decision::Approve, "ada", &[])
+        .decide("g", Decision::Reject, "ada", &[])
+        .done();
+}

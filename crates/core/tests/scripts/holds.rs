@@ -2,7 +2,8 @@
 
 use skein_core::{
     engine::Decision,
-    ir::{ApprovalHold, Approver, Budget, BudgetMode, ErrorClass, HoldReason},
+    ir::{ApprovalHold, Approver, Budget, BudgetMode, ErrorClass, HoldReason, Level},
+    time::Millis,
 };
 
 use crate::support::*;
@@ -15,7 +16,7 @@ fn budget(tokens: u64, mode: BudgetMode) -> Option<Budget> {
 #[test]
 fn approval_before_the_first_attempt() {
     let a = retried(work("a"), 2).with(|a| {
-        a.policy.approval = Some(ApprovalHold { approvers: vec![Approver::User("bob".into())] });
+        a.policy.approval = Some(ApprovalHold::by(vec![Approver::User("bob".into())]));
     });
     script!(graph(vec![a]))
         .start()
@@ -217,7 +218,7 @@ fn a_run_with_everything_open_waits() {
 #[test]
 fn approvers_are_for_the_approval_alone() {
     let a = work("a").with(|a| {
-        a.policy.approval = Some(ApprovalHold { approvers: vec![Approver::User("bob".into())] });
+        a.policy.approval = Some(ApprovalHold::by(vec![Approver::User("bob".into())]));
     });
     script!(graph(vec![a]))
         .start()
@@ -226,4 +227,72 @@ fn approvers_are_for_the_approval_alone() {
         .approve("a")
         .ok("a")
         .done();
+}
+
+/// A quorum counts before the first attempt as it does at a gate.
+#[test]
+fn approval_by_two() {
+    let approval =
+        ApprovalHold { quorum: 2, message: "the policy says so".into(), ..ApprovalHold::default() };
+    let a = work("a").with(|a| a.policy.approval = Some(approval));
+    script!(graph(vec![a]))
+        .start()
+        .decide("a", Decision::Approve, "ada", &[])
+        .decide("a", Decision::Approve, "ada", &[])
+        .decide("a", Decision::Approve, "bob", &[])
+        .ok("a")
+        .done();
+}
+
+fn level(role: &str, minutes: Option<u64>) -> Level {
+    Level { approvers: vec![Approver::Role(role.into())], timeout: minutes.map(Millis::minutes) }
+}
+
+/// What a policy denies fails before its first attempt, and is not tried again.
+#[test]
+fn denied_fails_with_class_governance() {
+    let a = retried(work("a"), 3).with(|a| a.policy.denied = Some("the policy `p` says no".into()));
+    script!(graph(vec![a, after("b", &["a"])])).start().done();
+}
+
+/// Where governance holds a step, those of its level can let it start all the same.
+#[test]
+fn denied_and_held_for_those_who_may_overrule() {
+    let a = work("a").with(|a| {
+        a.policy.denied = Some("the policy `p` says no".into());
+        a.policy.holds.insert(ErrorClass::Governance, HoldReason::Governance);
+        a.policy.escalation = vec![level("lead", None)];
+    });
+    script!(graph(vec![a]))
+        .start()
+        .decide("a", Decision::Approve, "ann", &["clerk"])
+        .decide("a", Decision::Approve, "ann", &["lead"])
+        .ok("a")
+        .done();
+}
+
+/// No time releases what governance holds: others are asked, and in the end the step fails.
+#[test]
+fn governance_climbs_and_fails() {
+    let a = retried(work("a"), 3).with(|a| {
+        a.policy.holds.insert(ErrorClass::Governance, HoldReason::Governance);
+        a.policy.escalation = vec![level("lead", Some(15)), level("boss", Some(30))];
+    });
+    script!(graph(vec![a]))
+        .start()
+        .fails("a", ErrorClass::Governance, None, Some(60))
+        .due()
+        .decide("a", Decision::Approve, "ann", &["lead"])
+        .due()
+        .done();
+}
+
+/// An escalation before the first attempt is for the level's people, and a level without a time waits.
+#[test]
+fn an_escalation_before_the_first_attempt() {
+    let a = work("a").with(|a| {
+        a.policy.approval = Some(ApprovalHold { escalates: true, ..ApprovalHold::default() });
+        a.policy.escalation = vec![level("lead", Some(15)), level("boss", None)];
+    });
+    script!(graph(vec![a])).start().due().decide("a", Decision::Approve, "ann", &["boss"]).ok("a").done();
 }

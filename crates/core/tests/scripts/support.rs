@@ -142,6 +142,7 @@ pub fn gate(name: &str, change: impl FnOnce(&mut Gate)) -> Step {
         message: value("Go on?"),
         shows: Vec::new(),
         approvers: Vec::new(),
+        quorum: 1,
         timeout: None,
         on_timeout: GateTimeout::Expire,
         on_approve: None,

@@ -7,16 +7,22 @@ use std::{
 };
 
 use skein_core::{
-    builder::{ApprovalClass, StepHandle, StepKind, WorkflowDefinition, define_workflow},
+    builder::{StepHandle, StepKind, WorkflowDefinition, define_workflow},
     ids::StepId,
     ir::{Kind, OnInterrupted, Schema, SchemaError, Scope, Step, Undo, Worker, Workflow},
     plan::ProblemCode,
 };
 
-use super::{files, step::Steps, tool::Tool, workflow::Source};
+use super::{
+    files,
+    step::Steps,
+    tool::{Tool, named},
+    workflow::Source,
+};
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
+    govern::{Claim, Claimed, Claims, From, each_step},
     lowering::{Lowered, Lowering, warn_ignored},
     places::{Places, Renames},
     problem::Voice,
@@ -79,7 +85,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
         return None;
     }
     let source = source?;
-    let approval = approvals(&source.definition);
+    let claims = claims(&source.definition, &tools);
     let lowered = define_workflow(source.definition).lower();
     for problem in &lowered.problems {
         sink.push(VOICE.diagnostic(problem, &places));
@@ -92,10 +98,10 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
         files::declare_root(&mut workflow.inputs);
     }
     workflow.labels.extend(source.labels);
-    add_tools(&mut workflow, &approval, &tools);
+    add_tools(&mut workflow, &tools);
     add_skein(&mut workflow, &source.skein, &skein);
     warn_of_undo_fields(&workflow, &places, sink);
-    Some(Lowered { workflow, places, voice: &VOICE, calls, overridden: Vec::new() })
+    Some(Lowered { workflow, places, voice: &VOICE, calls, overridden: Vec::new(), claims })
 }
 
 /// What a step gives that only undoes is read by nobody, so the plan does not see what it says about that.
@@ -130,14 +136,13 @@ fn warn_of_undo_fields(workflow: &Workflow, places: &Places, sink: &mut Sink) {
     }
 }
 
-/// The approval class of each step, by its name: its own, or else the workflow's.
-fn approvals(definition: &WorkflowDefinition) -> BTreeMap<String, ApprovalClass> {
-    let mut found = BTreeMap::new();
+/// What is said of who is asked before each step that a tool does: by the step or else the workflow, by the tool and by
+/// the action that it implements.
+fn claims(definition: &WorkflowDefinition, tools: &BTreeMap<(Sort, String), Arc<Tool>>) -> Claims {
+    let mut found = Claims::new();
     let mut todo: Vec<&[StepHandle]> = vec![&definition.steps];
     while let Some(steps) = todo.pop() {
         for step in steps.iter().map(StepHandle::definition) {
-            let class = step.approval.as_ref().unwrap_or(&definition.approval);
-            found.insert(step.id.clone(), class.clone());
             match &step.kind {
                 StepKind::Parallel(parallel) => {
                     todo.extend(parallel.lanes.iter().map(|lane| &lane.steps[..]))
@@ -146,18 +151,28 @@ fn approvals(definition: &WorkflowDefinition) -> BTreeMap<String, ApprovalClass>
                 StepKind::Loop(repeat) => todo.push(&repeat.steps),
                 _ => {}
             }
+            let Some((sort, name)) = named(step) else { continue };
+            let (class, from) = match &step.approval {
+                Some(class) => (class, From::Step),
+                None => (&definition.approval, From::Workflow),
+            };
+            let mut claims = vec![Claim { class: class.clone(), from }];
+            let tool = tools.get(&(sort, name.to_owned()));
+            if let Some(tool) = tool {
+                let (word, _) = sort.words();
+                let from = From::Named(format!("the {word} `{name}`"));
+                let all = std::iter::once(&tool.approval).chain(&tool.others);
+                claims.extend(all.map(|class| Claim { class: class.clone(), from: from.clone() }));
+            }
+            let risk = step.risk_level.map(|level| level as u8);
+            found.insert(step.id.clone(), Claimed { claims, tool: tool.cloned(), risk });
         }
     }
     found
 }
 
-/// Puts what tools say of themselves into the steps that run them: someone may have to be asked first, and what was cut
-/// off may have to be left to a person. An undo is never held up.
-fn add_tools(
-    workflow: &mut Workflow,
-    approval: &BTreeMap<String, ApprovalClass>,
-    tools: &BTreeMap<(Sort, String), Arc<Tool>>,
-) {
+/// Puts what tools say of themselves into the steps that run them: what was cut off may have to be left to a person.
+fn add_tools(workflow: &mut Workflow, tools: &BTreeMap<(Sort, String), Arc<Tool>>) {
     each_step(workflow, |step| {
         let Kind::Work(work) = &step.kind else { return };
         let named = match &work.worker {
@@ -166,10 +181,6 @@ fn add_tools(
             _ => return,
         };
         let Some(tool) = tools.get(&named) else { return };
-        let class = approval.get(step.id.as_str()).cloned().unwrap_or_default();
-        if tool.asks(&class) {
-            step.policy.approval.get_or_insert_default();
-        }
         if tool.is_delicate() {
             step.policy.on_interrupted = OnInterrupted::Ask;
         }
@@ -185,25 +196,6 @@ fn add_skein(workflow: &mut Workflow, shared: &XSkein, own: &BTreeMap<StepId, XS
             add_to_undo(undo, of(&undo.id));
         }
     });
-}
-
-/// Every step, those inside others included.
-fn each_step(workflow: &mut Workflow, mut each: impl FnMut(&mut Step)) {
-    let mut todo: Vec<&mut Scope> = vec![&mut workflow.scope];
-    while let Some(scope) = todo.pop() {
-        for step in &mut scope.steps {
-            let step = Arc::make_mut(step);
-            each(step);
-            match &mut step.kind {
-                Kind::Parallel(parallel) => {
-                    todo.extend(parallel.lanes.iter_mut().map(|lane| Arc::make_mut(&mut lane.scope)));
-                }
-                Kind::Each(each) => todo.push(Arc::make_mut(&mut each.scope)),
-                Kind::Loop(repeat) => todo.push(Arc::make_mut(&mut repeat.scope)),
-                Kind::Work(_) | Kind::Gate(_) | Kind::Wait(_) | Kind::Branch(_) | Kind::Call(_) => {}
-            }
-        }
-    }
 }
 
 /// An undo is work without a step around it.

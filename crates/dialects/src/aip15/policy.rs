@@ -22,7 +22,20 @@ const CLASSES: &[(&str, &ApprovalClass)] = &[
     ("policy:<ref>", &ApprovalClass::PerStep),
 ];
 
-pub(super) fn approval(given: Given<'_>, sink: &mut Sink) -> Option<ApprovalClass> {
+/// A class of approval by its word, as `skein.toml` writes it.
+pub fn approval_class(word: &str) -> Result<ApprovalClass, &'static [&'static str]> {
+    const WORDS: &[&str] = &["auto", "on-mutate", "always", "policy:<ref>"];
+    match word.strip_prefix(POLICY).map(str::trim) {
+        Some("" | "<ref>") => Err(WORDS),
+        Some(reference) => Ok(ApprovalClass::Policy(reference.to_owned())),
+        None => {
+            let known = CLASSES.iter().find(|(known, _)| *known == word && WORDS.contains(known));
+            known.map(|(_, class)| (*class).clone()).ok_or(WORDS)
+        }
+    }
+}
+
+pub(crate) fn approval(given: Given<'_>, sink: &mut Sink) -> Option<ApprovalClass> {
     match given.node.raw().and_then(|raw| raw.strip_prefix(POLICY)).map(str::trim) {
         Some("" | "<ref>") => {
             let message = format!("`{}` names no policy", given.name);
@@ -92,7 +105,7 @@ pub(super) fn short_text<'a>(given: Given<'a>, most: usize, sink: &mut Sink) -> 
 }
 
 /// Three numbers with dots, then perhaps a pre-release and a build.
-pub(super) fn version<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
+pub(crate) fn version<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
     let Some(text) = given.node.raw() else {
         sink.push(given.wrong(VERSION));
         return None;

@@ -259,7 +259,8 @@ impl<'a, 'l> Steps<'a, 'l> {
         let timeout = fields.optional("timeout_ms").and_then(|given| given.millis(1, sink));
         step.timeout_ms = timeout.map(|length| length.value.0);
         step.retry = fields.optional("retry").and_then(|given| policy::retry(given, sink));
-        let extra = Extra { on_error: kind == Some(KindWord::Map), ..Extra::default() };
+        let (on_error, quorum) = (kind == Some(KindWord::Map), kind == Some(KindWord::Approval));
+        let extra = Extra { on_error, quorum, ..Extra::default() };
         if let Some(given) = fields.optional("metadata") {
             let (metadata, skein) = policy::metadata(given, Level::Step, extra, sink);
             step.metadata = metadata;

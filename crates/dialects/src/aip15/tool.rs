@@ -38,6 +38,8 @@ pub struct Tool {
     /// What it changes, such as `workspace:src`.
     pub mutates: Vec<String>,
     pub approval: ApprovalClass,
+    /// The classes of the action that it implements, and of other tools that may do the same.
+    pub others: Vec<ApprovalClass>,
     pub timeout: Option<Millis>,
     pub retry: Option<RetryPolicy>,
     /// The driver that is preferred.
@@ -93,7 +95,7 @@ impl Tool {
         let secrets = fields.optional("requires").map(|given| requires(given, sink)).unwrap_or_default();
         fields.allow(&["tags", "examples", "metadata", "contextSchema"]);
         refuse_bodies(&mut fields, sink);
-        let tool = Some(Tool {
+        let mut tool = Some(Tool {
             id: id.unwrap_or_default().to_owned(),
             version: version.unwrap_or_default().to_owned(),
             inputs: inputs.unwrap_or_default(),
@@ -101,6 +103,7 @@ impl Tool {
             idempotent: idempotent.is_some_and(|flag| flag.value),
             mutates,
             approval: class,
+            others: Vec::new(),
             timeout: timeout.map(|length| length.value),
             retry,
             default_implementation: preferred.map(|text| text.value.to_owned()),
@@ -113,8 +116,9 @@ impl Tool {
         // One that cannot be read is said by whoever names it.
         let named = tool.as_ref().and_then(|tool| tool.implements.as_deref());
         let described = named.and_then(|name| project.action(name)).and_then(|source| action(source).ok());
-        if let (Some(tool), Some(action)) = (&tool, described) {
+        if let (Some(tool), Some(action)) = (&mut tool, described) {
             action.check(tool, &fields, sink);
+            tool.others.push(action.approval);
         }
         // What is missing has been said, and then there is no tool.
         fields.finish(sink);
@@ -129,8 +133,10 @@ impl Tool {
             whole.idempotent &= tool.idempotent;
             whole.mutates.extend(tool.mutates.iter().cloned());
             whole.secrets.extend(tool.secrets.iter().cloned());
+            whole.others.extend(tool.others.iter().cloned());
+            whole.others.push(tool.approval.clone());
             if strictness(&tool.approval) > strictness(&whole.approval) {
-                whole.approval = tool.approval.clone();
+                whole.others.push(std::mem::replace(&mut whole.approval, tool.approval.clone()));
             }
             // Each is kept to its own time; the step lasts as long as the slowest may.
             whole.timeout = whole.timeout.zip(tool.timeout).map(|(a, b)| a.max(b));
@@ -139,10 +145,11 @@ impl Tool {
             whole.retry = whole.retry.take().zip(tool.retry.as_ref()).map(|(a, b)| fewer(a, b));
             whole.risk_level = whole.risk_level.max(tool.risk_level);
         }
-        if let Some(action) =
-            action.filter(|action| strictness(&action.approval) > strictness(&whole.approval))
-        {
-            whole.approval = action.approval.clone();
+        if let Some(action) = action {
+            whole.others.push(action.approval.clone());
+            if strictness(&action.approval) > strictness(&whole.approval) {
+                whole.others.push(std::mem::replace(&mut whole.approval, action.approval.clone()));
+            }
         }
         Some(whole)
     }
@@ -180,16 +187,6 @@ impl Tool {
         wider
     }
 
-    /// Whether a person is asked before it runs in a step of this class: the stricter of the step's and its own counts.
-    pub(super) fn asks(&self, class: &ApprovalClass) -> bool {
-        match strictness(class).max(strictness(&self.approval)) {
-            0 => false,
-            1 => !self.mutates.is_empty(),
-            // What a policy says is not known here, so a person says it.
-            _ => true,
-        }
-    }
-
     /// Whether one that was cut off may have done something that must not be done again.
     pub(super) fn is_delicate(&self) -> bool {
         !self.idempotent && !self.mutates.is_empty()
@@ -212,7 +209,7 @@ fn is_laxer(step: &ApprovalClass, tool: &ApprovalClass) -> bool {
     *step != ApprovalClass::PerStep && strictness(step) < strictness(tool)
 }
 
-pub(super) fn strictness(class: &ApprovalClass) -> u8 {
+pub(crate) fn strictness(class: &ApprovalClass) -> u8 {
     match class {
         ApprovalClass::Auto | ApprovalClass::PerStep => 0,
         ApprovalClass::OnMutate => 1,
@@ -372,27 +369,9 @@ mod tests {
         let two = read("timeout_ms: 300\napproval: on-mutate\nmutates: [external:mail]").unwrap();
         let any = Tool::strictest(None, &[one, two]).unwrap();
         assert_eq!(any.timeout, Some(Millis(300)));
-        assert!(any.is_delicate() && any.asks(&ApprovalClass::Auto));
+        assert!(any.is_delicate());
+        assert_eq!(any.approval, ApprovalClass::OnMutate);
         assert_eq!(Tool::strictest(None, &[]), None);
-    }
-
-    #[test]
-    fn the_stricter_class_counts() {
-        use ApprovalClass::{Always, Auto, OnMutate, PerStep, Policy};
-        let plain = read("").unwrap();
-        let changing = read("approval: on-mutate\nmutates: [workspace:src]").unwrap();
-        let strict = read("approval: always").unwrap();
-        for (class, plain_asks, changing_asks) in [
-            (Auto, false, true),
-            (PerStep, false, true),
-            (OnMutate, false, true),
-            (Policy("p".into()), true, true),
-            (Always, true, true),
-        ] {
-            let asks = (plain.asks(&class), changing.asks(&class), strict.asks(&class));
-            assert_eq!(asks, (plain_asks, changing_asks, true), "{class:?}");
-        }
-        assert!(changing.is_delicate() && !plain.is_delicate());
     }
 
     #[test]

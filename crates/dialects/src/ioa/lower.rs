@@ -28,6 +28,7 @@ use crate::{
     detect::Dialect,
     diagnostic::{Diagnostic, Sink},
     duration::Units,
+    govern::Claims,
     lowering::{Lowered, Lowering},
     places::Renames,
     problem::Voice,
@@ -82,7 +83,14 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     let mut lowering = Lowering::new(&VOICE, sink, project);
     let workflow = lower_resource(&tree, &mut lowering);
     let (places, calls) = lowering.places(tree, WORKFLOW, STEP);
-    Some(Lowered { workflow: workflow?, places, voice: &VOICE, calls, overridden: Vec::new() })
+    Some(Lowered {
+        workflow: workflow?,
+        places,
+        voice: &VOICE,
+        calls,
+        overridden: Vec::new(),
+        claims: Claims::new(),
+    })
 }
 
 fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {

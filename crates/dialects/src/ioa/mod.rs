@@ -8,3 +8,4 @@ mod syntax;
 mod words;
 
 pub(crate) use lower::lower;
+pub(crate) use syntax::Metadata;

@@ -98,6 +98,7 @@ impl Steps<'_, '_> {
             message: Expr::literal(text).ok()?,
             shows: self.shows(source),
             approvers: Vec::new(),
+            quorum: 1,
             timeout: source.timeout,
             on_timeout: GateTimeout::Expire,
             on_approve: None,

@@ -167,6 +167,10 @@ impl Project for Around {
         self.file("SECRETS.md").into_iter().collect()
     }
 
+    fn policy(&self, name: &str) -> Option<Arc<Source>> {
+        self.file(&format!(".policies/{name}/POLICY.md"))
+    }
+
     fn overrides(&self) -> Option<Arc<Source>> {
         self.file(OVERRIDES)
     }

@@ -32,6 +32,9 @@ impl Examples {
         let mut files = Vec::new();
         below(&self.folder, &mut files);
         files.retain(|path| path.file_name().is_some_and(|name| name != OVERRIDES));
+        // Resources of IOA that are no workflows.
+        let other = |path: &Path| ["domains", "governance"].iter().any(|name| path.ends_with(name));
+        files.retain(|path| !path.parent().is_some_and(other));
         files.sort();
         files
     }

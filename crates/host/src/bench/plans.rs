@@ -92,6 +92,7 @@ pub fn gated() -> Plan {
         message: Expr::literal("May it go on?").expect("a text is an expression"),
         shows: Vec::new(),
         approvers: Vec::new(),
+        quorum: 1,
         timeout: None,
         on_timeout: GateTimeout::Expire,
         on_approve: None,

@@ -109,16 +109,10 @@ fn merge() -> Tool {
     let object = || Schema::new(json!({"type": "object"}));
     Tool {
         driver: "bench".to_owned(),
-        command: Vec::new(),
         function: Function::named(TOOL),
-        arguments: Vec::new(),
         inputs: object(),
         outputs: object(),
-        renames: BTreeMap::new(),
-        drop_outputs: Vec::new(),
-        exit_codes: BTreeMap::new(),
-        secrets: Vec::new(),
-        limit: None,
+        ..Tool::default()
     }
 }
 

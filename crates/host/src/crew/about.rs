@@ -155,7 +155,7 @@ impl Agent {
 
 /// A tool that is a program, with JSON in on standard input and JSON out on standard output; a function of our own; or a
 /// server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tool {
     /// The tool itself: its id and its version.

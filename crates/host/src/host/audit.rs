@@ -268,6 +268,7 @@ fn ended(running: Running<'_>, attempt: AttemptId, end: &AttemptEnd) -> Vec<Told
         AttemptEnd::Stopped => json!({"end": "stopped"}),
         AttemptEnd::Interrupted => json!({"end": "interrupted"}),
         AttemptEnd::Blocked { reason, .. } => json!({"end": "blocked", "reason": reason}),
+        AttemptEnd::Unmerged { .. } => json!({"end": "unmerged"}),
         AttemptEnd::HandedOver { to, .. } => json!({"end": "handed_over", "to": to}),
     };
     vec![told]

@@ -30,6 +30,9 @@ pub struct Decided {
     /// The path of the step that asked.
     pub step: String,
     pub answer: Answer,
+    /// Those who approved before, where several had to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,10 +65,19 @@ pub enum Answer {
 pub fn asks(event: &Event) -> Option<(skein_core::engine::StepAt, Opening)> {
     match event {
         Event::Opened { at, opening, .. } => Some((*at, *opening)),
-        Event::StepHeld { until: Some(_), .. }
-        | Event::StepHeld { reason: HoldReason::Interruption | HoldReason::Secret, .. } => None,
-        Event::StepHeld { at, opening, .. } => Some((*at, *opening)),
+        Event::StepHeld { at, opening, reason, until, .. } if counts(*reason, until.is_some()) => {
+            Some((*at, *opening))
+        }
         _ => None,
+    }
+}
+
+/// Whether a hold for this reason is recorded. No time releases what governance holds.
+pub fn counts(reason: HoldReason, timed: bool) -> bool {
+    match reason {
+        HoldReason::Interruption | HoldReason::Secret => false,
+        HoldReason::Governance => true,
+        _ => !timed,
     }
 }
 
@@ -81,7 +93,12 @@ pub fn decided<'a>(plan: &Plan, records: impl Iterator<Item = &'a Record>) -> Ve
         }
         if let Some((at, opening)) = asks(event) {
             let (step, answer) = (names.step(at), Answer::Nobody);
-            asked.insert(opening, Decided { whole, step, answer, by: None, reason: None });
+            asked.insert(opening, Decided { whole, step, answer, after: Vec::new(), by: None, reason: None });
+        }
+        if let Event::Approved { opening, by, .. } = event
+            && let Some(one) = asked.get_mut(opening)
+        {
+            one.after.push(by.clone());
         }
         let (opening, answer, by, reason) = match event {
             Event::Decided { opening, decision, by, reason } if by != TIME => {

@@ -32,7 +32,7 @@ use skein_core::{
 
 pub(crate) use self::decisions::TIME;
 pub use self::{
-    decisions::{Answer, Decided, asks, decided},
+    decisions::{Answer, Decided, asks, counts, decided},
     differs::differs,
     marker::{Marker, markers, ordinal},
     places::Places,

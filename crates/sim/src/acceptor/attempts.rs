@@ -67,7 +67,8 @@ impl Acceptor {
             self.going(at.0)?;
         }
         ensure!(st.stop.is_none(), "the step was told to stop");
-        if self.step(at)?.policy.approval.is_some() && !st.given {
+        let policy = &self.step(at)?.policy;
+        if (policy.approval.is_some() || policy.denied.is_some()) && !st.given {
             ensure!(st.approved, "nobody has approved it");
         }
         match &st.at {

@@ -136,7 +136,10 @@ pub struct Open {
     /// What a hold goes on with.
     pub next: Option<(Role, u32)>,
     pub deadline: Option<Time>,
-    pub escalated: bool,
+    pub escalated: usize,
+    /// How many different people have to approve, and who did.
+    pub quorum: u32,
+    pub approvals: Vec<String>,
     pub closed: bool,
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use skein_core::{
     engine::{Decision, Error, Event, Outcome, Route, Skip, StepAt},
     ir::{
-        BudgetMode, Effect, Effects, ErrorClass, Gate, GateTimeout, Kind, Step, Target, Then,
+        BudgetMode, Effect, Effects, ErrorClass, Gate, GateTimeout, HoldReason, Kind, Step, Target, Then,
         Verdict as Worst, Wait, WaitTimeout,
     },
     plan::Next,
@@ -15,7 +15,7 @@ use skein_core::{
 use super::{
     Acceptor, Verdict,
     arrive::Arrival,
-    book::{At, Completed},
+    book::{At, Completed, OpenKind},
     ensure,
 };
 
@@ -203,6 +203,16 @@ impl Acceptor {
         if st.timed_out(outcome, now) {
             return Ok(());
         }
+        if st.at == At::Ready && step.policy.denied.is_some() && !st.approved {
+            let held = step.policy.holds.contains_key(&ErrorClass::Governance);
+            let right = outcome == Outcome::Failed(ErrorClass::Governance) && code == Some("policy_denied");
+            ensure!(right && !held, "a policy denies it");
+            return Ok(());
+        }
+        if self.is_unanswered(at, step) {
+            ensure!(outcome == Outcome::Failed(ErrorClass::Timeout), "nobody answered in time");
+            return Ok(());
+        }
         if st.at == At::Ready && !st.given && outcome == Outcome::Failed(ErrorClass::Validation) {
             let wrong = self.inputs(at, step).err();
             // Optional inputs that are missing may have to fit as well.
@@ -281,6 +291,15 @@ impl Acceptor {
         ensure!(outcome == right, "that makes it {right:?}");
         ensure!(said.is_none_or(|said| said == *output), "its output should be the signal");
         Ok(target.map(|target| self.to(at, target)))
+    }
+
+    /// Whether everybody was asked about what governance holds, and the time of the last is up.
+    fn is_unanswered(&self, at: StepAt, step: &Step) -> bool {
+        let At::Held(number) = self.st(at).map_or(At::Pending, |st| st.at.clone()) else { return false };
+        let Some(open) = self.openings.iter().find(|open| open.number == number) else { return false };
+        open.what == OpenKind::Hold(HoldReason::Governance)
+            && open.deadline.is_some_and(|due| due <= self.now)
+            && open.escalated + 1 >= step.policy.escalation.len()
     }
 
     fn is_late(&self, at: StepAt) -> bool {

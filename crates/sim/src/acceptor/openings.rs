@@ -6,7 +6,7 @@ use serde_json::Value;
 use skein_core::{
     engine::{Decision, Onward, Opening, Outcome, Role, StepAt},
     ids::SignalName,
-    ir::{Approver, GateTimeout, HoldReason, Kind},
+    ir::{Approver, ErrorClass, GateTimeout, HoldReason, Kind, StepPolicy},
     limits,
     time::Time,
 };
@@ -19,10 +19,33 @@ use super::{
 
 const BY_TIME: &str = "system:timeout";
 
+/// Who may release a hold for a reason, and how many of them have to.
+fn who_releases(policy: &StepPolicy, reason: HoldReason) -> (Vec<Approver>, u32) {
+    let first = policy.approval.as_ref().filter(|approval| approval.reason() == reason);
+    let quorum = first.map_or(1, |first| first.quorum);
+    let level = policy.escalation.first().filter(|_| reason == HoldReason::Governance);
+    let people = match (level, first) {
+        (Some(level), _) => level.approvers.clone(),
+        (None, Some(first)) => first.approvers.clone(),
+        (None, None) => Vec::new(),
+    };
+    (people, quorum)
+}
+
 impl Acceptor {
     fn open(&mut self, number: Opening, at: StepAt, what: OpenKind, deadline: Option<Time>) -> Verdict {
         ensure!(self.openings.iter().all(|open| open.number != number), "an opening has this number");
-        self.openings.push(Open { number, at, what, next: None, deadline, escalated: false, closed: false });
+        self.openings.push(Open {
+            number,
+            at,
+            what,
+            next: None,
+            deadline,
+            escalated: 0,
+            quorum: 1,
+            approvals: Vec::new(),
+            closed: false,
+        });
         Ok(())
     }
 
@@ -37,7 +60,7 @@ impl Acceptor {
         opening: Opening,
         reason: HoldReason,
         until: Option<Time>,
-        approvers: &[Approver],
+        asked: (&[Approver], u32),
         next: Onward,
     ) -> Verdict {
         self.ensure_arrived(at)?;
@@ -46,17 +69,24 @@ impl Acceptor {
         }
         let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
         let spent = self.spent_mode(at)?.is_some();
+        let right = who_releases(&step.policy, reason);
+        ensure!(asked == (&right.0[..], right.1), "others are to be asked: {right:?}");
+        if reason == HoldReason::Governance {
+            let timeout = step.policy.escalation.first().and_then(|level| level.timeout);
+            ensure!(until == timeout.map(|timeout| self.now.after(timeout)), "its level has another time");
+        }
         let st = self.st_mut(at)?;
         let (role, iteration) = (st.role, st.iteration);
-        let follows = st.may.contains(&May::Hold { reason, until });
+        let follows = st.may.iter().any(|may| match may {
+            // The time of what governance holds is that of the level.
+            May::Hold { reason: other, until: time } => {
+                *other == reason && (*time == until || reason == HoldReason::Governance)
+            }
+            _ => false,
+        });
         match st.at {
             // The host may hold what is ready, for any reason; of its own accord only approval and budget do.
-            At::Ready | At::Retrying(_) => match (&step.policy.approval, st.approved || st.given) {
-                (Some(approval), false) if reason == HoldReason::Approval => {
-                    ensure!(approvers == approval.approvers, "others are to be asked");
-                }
-                _ => {}
-            },
+            At::Ready | At::Retrying(_) => {}
             At::Between if reason == HoldReason::Budget && !follows => ensure!(spent, "no budget is spent"),
             At::Between => ensure!(follows, "the step is not to be held so: {:?}", st.may),
             ref other => return Err(format!("the step cannot be held: {other:?}")),
@@ -69,7 +99,9 @@ impl Acceptor {
         st.at = At::Held(opening);
         st.slot = false;
         self.open(opening, at, OpenKind::Hold(reason), until)?;
-        self.find(opening)?.next = Some((next.role, next.iteration));
+        let open = self.find(opening)?;
+        open.next = Some((next.role, next.iteration));
+        open.quorum = asked.1;
         Ok(())
     }
 
@@ -78,14 +110,14 @@ impl Acceptor {
         at: StepAt,
         opening: Opening,
         deadline: Option<Time>,
-        approvers: &[Approver],
+        asked: (&[Approver], u32),
     ) -> Verdict {
         self.ensure_arrived(at)?;
         self.going(at.0)?;
         ensure!(self.st(at)?.at == At::Ready, "the step was opened already");
         let (what, timeout) = match &self.step(at)?.kind {
             Kind::Gate(gate) => {
-                ensure!(approvers == gate.approvers, "others are to be asked");
+                ensure!(asked == (&gate.approvers[..], gate.quorum), "others are to be asked");
                 (OpenKind::Gate, gate.timeout)
             }
             Kind::Wait(wait) => (OpenKind::Wait, wait.timeout),
@@ -94,23 +126,53 @@ impl Acceptor {
         let right = timeout.map(|timeout| self.now.after(timeout));
         ensure!(deadline == right, "its time should be up at {right:?}");
         self.st_mut(at)?.at = At::Open(opening);
-        self.open(opening, at, what, deadline)
+        self.open(opening, at, what, deadline)?;
+        self.find(opening)?.quorum = asked.1;
+        Ok(())
     }
 
-    pub(super) fn escalated(&mut self, opening: Opening, deadline: Time, approvers: &[Approver]) -> Verdict {
+    pub(super) fn escalated(
+        &mut self,
+        opening: Opening,
+        deadline: Option<Time>,
+        approvers: &[Approver],
+    ) -> Verdict {
         let now = self.now;
-        let at = self.find(opening)?.at;
+        let Open { at, what, escalated, deadline: due, closed, .. } = *self.find(opening)?;
+        ensure!(!closed, "it was decided already");
+        ensure!(due.is_some_and(|due| due <= now), "its time is not up");
+        if what == OpenKind::Hold(HoldReason::Governance) {
+            let step = self.step(at)?;
+            let Some(level) = step.policy.escalation.get(escalated + 1) else {
+                return Err("there is nobody else to ask".into());
+            };
+            ensure!(approvers == level.approvers, "others are to be asked");
+            let right = level.timeout.map(|timeout| now.after(timeout));
+            ensure!(deadline == right, "its time should be up at {right:?}");
+            let open = self.find(opening)?;
+            (open.escalated, open.deadline) = (escalated + 1, deadline);
+            return Ok(());
+        }
         let Kind::Gate(gate) = &self.step(at)?.kind else { return Err("only a gate escalates".into()) };
         let GateTimeout::Escalate { to } = &gate.on_timeout else {
             return Err("it does not escalate".into());
         };
         ensure!(approvers == to, "others are to be asked");
+        ensure!(escalated == 0, "it was escalated already");
+        ensure!(deadline.is_some_and(|deadline| deadline > now), "it has to be open for as long again");
         let open = self.find(opening)?;
-        ensure!(!open.closed && !open.escalated, "it was decided or escalated already");
-        ensure!(open.deadline.is_some_and(|due| due <= now), "its time is not up");
-        ensure!(deadline > now, "it has to be open for as long again");
-        open.escalated = true;
-        open.deadline = Some(deadline);
+        (open.escalated, open.deadline) = (1, deadline);
+        Ok(())
+    }
+
+    /// One of several who have to approve did.
+    pub(super) fn approved(&mut self, opening: Opening, by: &str) -> Verdict {
+        let open = self.find(opening)?;
+        ensure!(!open.closed, "it was decided already");
+        ensure!(open.what != OpenKind::Wait, "a wait is not approved");
+        ensure!(!open.approvals.iter().any(|who| who == by), "nobody approves twice");
+        open.approvals.push(by.to_owned());
+        ensure!(open.approvals.len() < open.quorum as usize, "the last approval decides");
         Ok(())
     }
 
@@ -126,6 +188,11 @@ impl Acceptor {
         ensure!(!open.closed, "it was decided already");
         if by == BY_TIME {
             ensure!(open.deadline.is_some_and(|due| due <= now), "its time is not up");
+            let governed = open.what == OpenKind::Hold(HoldReason::Governance);
+            ensure!(!governed, "no time releases what governance holds");
+        } else if decision == Decision::Approve {
+            ensure!(!open.approvals.iter().any(|who| who == by), "nobody approves twice");
+            ensure!(open.approvals.len() + 1 == open.quorum as usize, "others have to approve as well");
         }
         open.closed = true;
         let (at, what, next) = (open.at, open.what, open.next);
@@ -160,7 +227,9 @@ impl Acceptor {
             st.may = vec![May::End(Outcome::Rejected)];
             return Ok(());
         }
-        st.approved |= why == HoldReason::Approval;
+        let first = step.policy.approval.as_ref().map(skein_core::ir::ApprovalHold::reason);
+        let overrules = step.policy.holds.get(&ErrorClass::Governance).copied();
+        st.approved |= if step.policy.denied.is_some() { overrules == Some(why) } else { first == Some(why) };
         st.waived |= why == HoldReason::Budget;
         let fresh = step.policy.retry.fresh_per_iteration;
         if let (true, Kind::Work(work)) = (blocked, &step.kind)

@@ -171,6 +171,7 @@ impl Gen {
             message: pool::value(&json!("go on?")),
             shows: if self.rng.percent(20) { vec![pool::value(&json!("$input.n"))] } else { Vec::new() },
             approvers: policy::approvers(&mut self.rng),
+            quorum: policy::quorum(&mut self.rng),
             timeout: self.patience(),
             on_timeout,
             on_approve,

@@ -6,7 +6,7 @@ use serde_json::json;
 use skein_core::{
     ir::{
         ApprovalHold, Approver, Backoff, Budget, BudgetMode, Effect, Effects, ErrorClass, Growth, HoldReason,
-        KindName, OnInterrupted, Per, Retry, Scope, Siblings, StepPolicy, Then, Undo, UndoFailure,
+        KindName, Level, OnInterrupted, Per, Retry, Scope, Siblings, StepPolicy, Then, Undo, UndoFailure,
         UndoPolicy, Verdict, Work,
     },
     time::Millis,
@@ -66,12 +66,21 @@ impl Gen {
         } else if self.rng.percent(50) {
             policy.timeout = Some(Millis::seconds(self.rng.between(5, 600)));
         }
+        if self.rng.percent(3) {
+            policy.denied = Some("a policy says no".into());
+        }
+        if self.rng.percent(25) {
+            policy.escalation = self.escalation();
+        }
         if self.rng.percent(12) {
             let class = *self.rng.pick(&ErrorClass::ALL);
             policy.holds.insert(class, *self.rng.pick(&HoldReason::ALL));
         }
         if self.rng.percent(6) {
-            policy.approval = Some(ApprovalHold { approvers: approvers(&mut self.rng) });
+            let approvers = approvers(&mut self.rng);
+            let quorum = quorum(&mut self.rng);
+            let escalates = self.rng.percent(25);
+            policy.approval = Some(ApprovalHold { approvers, quorum, message: String::new(), escalates });
         }
         policy.on_interrupted = match self.rng.below(10) {
             0 => OnInterrupted::Resume,
@@ -84,6 +93,17 @@ impl Gen {
             policy.budget = Some(budget(&mut self.rng));
         }
         policy.keeps_slot = self.rng.percent(40);
+    }
+
+    /// Who is asked about what governance holds, and for how long.
+    fn escalation(&mut self) -> Vec<Level> {
+        let rng = &mut self.rng;
+        let levels = rng.small(1, 3);
+        let level = |_| {
+            let timeout = rng.percent(75).then(|| Millis::minutes(rng.between(2, 30)));
+            Level { approvers: approvers(rng), timeout }
+        };
+        (0..levels).map(level).collect()
     }
 
     fn step_timeout(&mut self, policy: &mut StepPolicy) {
@@ -235,6 +255,11 @@ pub fn budget(rng: &mut Rng) -> Budget {
     let tokens = rng.percent(70).then(|| rng.between(50, 400));
     let micro_usd = (tokens.is_none() || rng.percent(30)).then(|| rng.between(50, 400));
     Budget { micro_usd, tokens, mode }
+}
+
+/// How many have to approve: mostly one.
+pub fn quorum(rng: &mut Rng) -> u32 {
+    if rng.percent(75) { 1 } else { rng.small(2, 3) }
 }
 
 pub fn approvers(rng: &mut Rng) -> Vec<Approver> {

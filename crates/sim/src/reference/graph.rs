@@ -77,7 +77,9 @@ impl<'a> Eval<'a> {
         // These do something on arrival, whoever is at work.
         let unslotted = |step: u32| {
             let step = entry.step(step);
-            matches!(step.kind, Kind::Gate(_) | Kind::Wait(_)) || step.policy.approval.is_some()
+            matches!(step.kind, Kind::Gate(_) | Kind::Wait(_))
+                || step.policy.approval.is_some()
+                || step.policy.denied.is_some()
         };
         graph.in_order = (0..graph.steps())
             .all(|step| graph.alone(step) || (entry.scope.concurrency == Some(1) && !unslotted(step)));

@@ -3,31 +3,44 @@
 use serde_json::{Value, json};
 use skein_core::{
     engine::Decision,
-    ir::{ErrorClass, Gate, GateTimeout, Wait, WaitTimeout},
+    ir::{ErrorClass, Gate, GateTimeout, HoldReason, Wait, WaitTimeout},
 };
 
 use super::{
     Ending, Eval, Fault, Race,
     frame::{End, Frame, Log, Stop, Visit},
 };
-use crate::outcome::{Asked, actor};
+use crate::outcome::{Asked, actors};
 
 /// What became of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
     Released,
     Rejected,
+    /// Nobody of any level answered in time.
+    Late,
     ForEver,
 }
 
 impl<'a> Eval<'a> {
     /// Asks as the `nth` opening of a visit.
-    pub(super) fn hold(&self, frame: &Frame<'_, 'a>, step: u32, nth: u32, timed: bool) -> Hold {
+    pub(super) fn hold(
+        &self,
+        frame: &Frame<'_, 'a>,
+        step: u32,
+        nth: u32,
+        reason: HoldReason,
+        timed: bool,
+    ) -> Hold {
         let asked = self.asked(frame, step, nth);
+        let levels = &frame.entry(self).step(step).policy.escalation;
+        let governed = reason == HoldReason::Governance;
+        let climbs = !levels.is_empty() && levels.iter().all(|level| level.timeout.is_some());
         match self.world.answer(&asked).map(|answer| answer.decision) {
             Some(Decision::Approve) => Hold::Released,
             Some(Decision::Reject) => Hold::Rejected,
-            None if timed => Hold::Released,
+            None if governed && climbs => Hold::Late,
+            None if timed && !governed => Hold::Released,
             None => Hold::ForEver,
         }
     }
@@ -43,7 +56,8 @@ impl<'a> Eval<'a> {
     pub(super) fn gate(&mut self, frame: &Frame<'_, 'a>, step: u32, gate: &Gate) -> Result<Visit<'a>, Race> {
         let answer = self.world.answer(&self.asked(frame, step, 1));
         let Some(answer) = answer else { return self.gate_timeout(frame, gate) };
-        let by = actor(&gate.approvers).name;
+        let people = actors(&gate.approvers, gate.quorum);
+        let by = people.last().map(|last| last.name.clone()).unwrap_or_default();
         Ok(Visit::Ended(self.decided(frame, gate, answer.decision, answer.reason.into(), &by)))
     }
 

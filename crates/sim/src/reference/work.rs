@@ -89,9 +89,12 @@ impl<'a> Eval<'a> {
         if visit > 1 && it.policy.budget.is_some() {
             return Err(Race("whether a budget is for a visit or for all"));
         }
-        let mut then = match &it.policy.approval {
-            Some(_) => self.held(frame, &mut doing, false, Then::Main),
-            None => Then::Main,
+        let governed = it.policy.holds.get(&ErrorClass::Governance);
+        let mut then = match (&it.policy.denied, governed, &it.policy.approval) {
+            (Some(_), Some(reason), _) => self.held(frame, &mut doing, *reason, false, Then::Main),
+            (Some(_), None, _) => doing.failed(Fault::of(ErrorClass::Governance, "policy_denied")),
+            (None, _, Some(first)) => self.held(frame, &mut doing, first.reason(), false, Then::Main),
+            (None, _, None) => Then::Main,
         };
         loop {
             then = match then {
@@ -118,14 +121,16 @@ impl<'a> Eval<'a> {
         &mut self,
         frame: &Frame<'_, 'a>,
         doing: &mut Doing<'a>,
+        reason: HoldReason,
         timed: bool,
         then: Then<'a>,
     ) -> Then<'a> {
         doing.yielded = true;
         doing.openings += 1;
-        match self.hold(frame, doing.step, doing.openings, timed) {
+        match self.hold(frame, doing.step, doing.openings, reason, timed) {
             Hold::Released => then,
             Hold::Rejected => doing.over(End::of(Ending::Rejected)),
+            Hold::Late => doing.failed(Fault { class: Some(ErrorClass::Timeout), code: None }),
             Hold::ForEver => Then::Over(Box::new(Visit::Waiting)),
         }
     }
@@ -150,7 +155,7 @@ impl<'a> Eval<'a> {
                 return Ok(doing.failed(Fault::of(ErrorClass::NonRetryable, "budget")));
             }
             doing.budget_waived = true;
-            return Ok(self.held(frame, doing, false, Then::Main));
+            return Ok(self.held(frame, doing, HoldReason::Budget, false, Then::Main));
         }
         if let Err(fault) = given {
             return Ok(doing.failed(fault));
@@ -221,7 +226,9 @@ impl<'a> Eval<'a> {
             }
             // The same once more, by another, and no try is used up.
             AttemptEnd::HandedOver { .. } => same,
-            AttemptEnd::Blocked { until, .. } => self.held(frame, doing, until.is_some(), same),
+            AttemptEnd::Blocked { reason, until, .. } => {
+                self.held(frame, doing, reason, until.is_some(), same)
+            }
             _ => return Err(Race("an end that does not fit the attempt")),
         })
     }
@@ -236,8 +243,8 @@ impl<'a> Eval<'a> {
         timed: bool,
         same: Then<'a>,
     ) -> Then<'a> {
-        if doing.policy.holds.contains_key(&class) {
-            return self.held(frame, doing, timed, same);
+        if let Some(reason) = doing.policy.holds.get(&class) {
+            return self.held(frame, doing, *reason, timed, same);
         }
         doing.tries += 1;
         if again(&doing.policy.retry, doing.tries, class, code.as_deref()) {
@@ -273,10 +280,12 @@ impl<'a> Eval<'a> {
         match finding {
             Finding::Complete => Ok(doing.complete()),
             // Without a next iteration there is nothing to be released for.
-            Finding::Blocked if !doing.is_last() => match self.held(frame, doing, false, Then::Main) {
-                Then::Main => Ok(doing.iterate()),
-                over => Ok(over),
-            },
+            Finding::Blocked if !doing.is_last() => {
+                match self.held(frame, doing, HoldReason::Blocked, false, Then::Main) {
+                    Then::Main => Ok(doing.iterate()),
+                    over => Ok(over),
+                }
+            }
             Finding::Incomplete => doing.incomplete(reasons, fingerprints),
             Finding::Undecided | Finding::Blocked => Ok(doing.iterate()),
         }

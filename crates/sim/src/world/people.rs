@@ -1,7 +1,7 @@
 //! People: they see what is open, answer or not, and send signals.
 
 use skein_core::{
-    engine::{Decision, Event, Input, Opening, OpeningKind},
+    engine::{Actor, Decision, Event, Input, Opening, OpeningKind},
     ir::Kind,
 };
 
@@ -13,16 +13,27 @@ impl World {
         let Some(asked) = self.watch.paths.asked(opening) else { return };
         let Some(answer) = outcome::answer(self.seed, &asked) else { return };
         let Some(open) = self.driver.state().opening(opening) else { return };
-        let by = outcome::actor(&open.approvers);
-        let input =
-            |decision| Input::Decide { opening, decision, by: by.clone(), reason: answer.reason.clone() };
-        let first = input(answer.decision);
+        let mut people = outcome::actors(&open.approvers, open.quorum);
+        let input = |decision, by: &Actor| {
+            let (by, reason) = (by.clone(), answer.reason.clone());
+            Input::Decide { opening, decision, by, reason }
+        };
+        // All but the last of those who have to approve; somebody says it twice now and then.
+        let last = people.pop().unwrap_or_else(|| outcome::actor(&[]));
+        let before = if answer.decision == Decision::Approve { people.len() } else { people.len() / 2 };
+        for by in &people[..before] {
+            self.say(input(Decision::Approve, by), true);
+            if self.rng.percent(20) {
+                self.say(input(Decision::Approve, by), true);
+            }
+        }
+        let first = input(answer.decision, &last);
         if self.faults.strikes(Fault::RacingDecisions) {
             let other = match answer.decision {
                 Decision::Approve => Decision::Reject,
                 Decision::Reject => Decision::Approve,
             };
-            let second = input(other);
+            let second = input(other, &last);
             let swapped = self.rng.percent(50);
             self.say(if swapped { second.clone() } else { first.clone() }, true);
             return self.say(if swapped { first } else { second }, true);
@@ -74,6 +85,7 @@ impl World {
                     opening,
                     deadline: None,
                     approvers: Vec::new(),
+                    quorum: 1,
                     message: String::new(),
                     shows,
                 };

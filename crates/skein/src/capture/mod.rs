@@ -28,7 +28,7 @@ use skein_host::{
 };
 
 use crate::{
-    cli::{How, Stay, start, take_up},
+    cli::{How, Stay, refuse, start, take_up},
     exit::Exit,
     output::{Format, Output},
     own, person,
@@ -181,11 +181,11 @@ fn settled(
         workspace: Some(&before.workspace),
         allowed: &before.roots,
         state: &state.path,
+        overridden: &[],
         user: person::name(),
         replay: None,
     };
-    settle::settle(plan, project, wishes)
-        .map_err(|problems| output.refuse(Exit::Refused, &problems.join("\n       "), None))
+    settle::settle(plan, project, wishes).map_err(|no| refuse(&no, state, output))
 }
 
 fn budget(project: &OnDisk) -> Budget {

@@ -128,7 +128,7 @@ impl Shelf {
 
 /// What is known by id and major version.
 fn has_versions(sort: Sort) -> bool {
-    matches!(sort, Sort::Tool | Sort::Driver | Sort::Action | Sort::Routine)
+    matches!(sort, Sort::Tool | Sort::Driver | Sort::Action | Sort::Routine | Sort::Policy)
 }
 
 /// A name as it is looked up. A reference into a package ends with the id, a path to a file with its folder; the colon of

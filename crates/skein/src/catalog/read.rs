@@ -39,6 +39,7 @@ pub fn entries(project: &OnDisk, sort: Sort) -> Vec<Entry> {
         Sort::Context => reader.files(&["context", ".claude/context"], &["md"]),
         Sort::Domain => reader.resources(&["domains", ".ioa/domains"], "Domain"),
         Sort::Governance => reader.resources(&["governance", ".ioa/governance"], "Governance"),
+        Sort::Policy => reader.described(&[".policies"], "POLICY.md"),
         Sort::Role => reader.settings("roles", project.config.roles.keys()),
         Sort::Secret => reader.secrets(),
     }

@@ -30,7 +30,7 @@ impl Uses {
     /// Looks at every workflow below the project's root, and at everything in its catalog.
     pub fn of(project: &OnDisk) -> Uses {
         let mut uses = Uses::default();
-        for sort in [Sort::Tool, Sort::Driver, Sort::Routine, Sort::Agent] {
+        for sort in [Sort::Tool, Sort::Driver, Sort::Action, Sort::Routine, Sort::Agent, Sort::Governance] {
             project.shelf(sort).entries().iter().for_each(|entry| uses.add_entry(entry, project));
         }
         for path in find::sources(&project.root).files {

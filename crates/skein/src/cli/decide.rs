@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::json;
 use skein_core::{
     closest::did_you_mean,
-    engine::{Decision, Input, utc},
-    view::Names,
+    engine::{Decision, Input, Opening, utc},
+    view::{self, Names, OpeningView},
 };
 use skein_host::store::{OpenRow, RunRow, Store};
 
@@ -52,17 +52,41 @@ fn decide(
     let name = by.name.clone();
     let input = Input::Decide { opening: open.opening, decision, by, reason: arguments.reason.clone() };
     let taken = say::say(&state, &row.run, &input, output)?;
+    let others = match decision {
+        Decision::Approve => others(&state, &row, open.opening, output)?,
+        Decision::Reject => None,
+    };
     if output.is_json() {
         let mut object = said(&state, &row, &taken);
         object["step"] = json!(open.step);
         object["decision"] = json!(word);
         object["by"] = json!(name);
         object["reason"] = json!(arguments.reason);
+        if let Some(others) = &others {
+            object["approvals"] = json!({"given": others.approvals.len(), "needed": others.quorum});
+        }
         output.json(&object);
     } else {
-        output.text(&format!("{done} `{}` of run {}{}\n", open.step, row.run, then(&row, &taken)));
+        let others = others.and_then(|others| others.progress());
+        let others = others.map_or(String::new(), |far| format!(": {far}, and others have to"));
+        let then = then(&row, &taken);
+        output.text(&format!("{done} `{}` of run {}{others}{then}\n", open.step, row.run));
     }
     Ok(Exit::Done)
+}
+
+/// What is still open because others have to approve as well.
+fn others(
+    state: &State,
+    row: &RunRow,
+    opening: Opening,
+    output: Output,
+) -> Result<Option<OpeningView>, Exit> {
+    let (plan, replayed) = state.recall(row, output)?;
+    if replayed.opening(opening).is_none_or(|opening| opening.closed || opening.quorum < 2) {
+        return Ok(None);
+    }
+    Ok(view::opening(&replayed, &Names::of(&plan.definition, &replayed), opening))
 }
 
 /// What became of the run of which something was said.

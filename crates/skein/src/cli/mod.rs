@@ -37,7 +37,7 @@ use skein_core::engine::Decision;
 pub use init::{quoted, write as write_new};
 pub use load::invalid;
 pub use resume::{Stay, take_up};
-pub use run::{How, start};
+pub use run::{How, refuse, start};
 
 use crate::{
     exit::Exit,

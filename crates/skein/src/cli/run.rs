@@ -26,8 +26,8 @@ use crate::{
     person,
     project::OnDisk,
     scratch,
-    settle::{self, Wishes},
-    state::State,
+    settle::{self, Unsettled, Wishes},
+    state::{State, failed},
     taped,
 };
 
@@ -133,15 +133,19 @@ fn settled(
         user: person::name(),
         replay: arguments.replay.as_deref().map(|path| taped::open(path, output)).transpose()?,
     };
-    let mut about = settle::settle(plan, &loaded.project, wishes).map_err(|no| {
-        let (user, now) = (person::name(), Clock::default().now());
-        let entries: Vec<_> = no.refused.iter().map(|refused| refused.entry(&user, now)).collect();
-        if let Err(error) = state.store.note(&entries) {
-            return crate::state::failed(&error, output);
-        }
-        output.refuse(Exit::Refused, &no.problems.join("\n       "), None)
-    })?;
+    let settled = settle::settle(plan, &loaded.project, wishes);
+    let mut about = settled.map_err(|no| refuse(&no, state, output))?;
     // What was recorded before goes only when all else is there.
     about.record = arguments.record.as_deref().map(|path| taped::create(path, plan, output)).transpose()?;
     Ok(about)
+}
+
+/// Says why a run does not begin, and notes who asked for a secret that is for others.
+pub fn refuse(no: &Unsettled, state: &State, output: Output) -> Exit {
+    let (user, now) = (person::name(), Clock::default().now());
+    let entries: Vec<_> = no.refused.iter().map(|refused| refused.entry(&user, now)).collect();
+    match state.store.note(&entries) {
+        Err(error) => failed(&error, output),
+        Ok(()) => output.refuse(Exit::Refused, &no.problems.join("\n       "), None),
+    }
 }

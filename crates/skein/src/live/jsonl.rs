@@ -97,6 +97,7 @@ impl Jsonl {
                 About::Step(*at)
             }
             Event::Escalated { opening, .. }
+            | Event::Approved { opening, .. }
             | Event::Decided { opening, .. }
             | Event::SignalTaken { opening, .. } => self.opened(*opening),
             Event::AttemptStarted { attempt, .. }

@@ -7,6 +7,7 @@ use skein_core::{
 
 use super::{
     StepView,
+    rules::{people, rules},
     step::{GateView, InputView, RouteView, WorkView},
     text::length,
     turns::TurnView,
@@ -40,10 +41,7 @@ pub fn facts(step: &StepView) -> Vec<String> {
     facts.extend(step.gate.iter().flat_map(asked));
     facts.extend(step.inputs.iter().map(input));
     facts.extend(step.work.iter().flat_map(reach));
-    facts.extend(step.asks_first.as_ref().map(|who| {
-        let who = if who.is_empty() { "a person".to_owned() } else { listed(who, "or") };
-        format!("asks {who} before it starts")
-    }));
+    facts.extend(rules(step));
     facts.extend(step.work.iter().filter(|_| step.attempts > 1).filter_map(again));
     facts.extend(step.work.iter().flat_map(checked));
     facts.extend(ends(step));
@@ -85,7 +83,11 @@ fn doing(step: &StepView) -> String {
         (_, Some(gate), ..) => {
             let message =
                 if gate.message.is_empty() { String::new() } else { format!(": {}", short(&gate.message)) };
-            format!("waits for {} to approve{message}", anyone(&gate.approvers))
+            let who = match gate.quorum {
+                1 => anyone(&gate.approvers),
+                quorum => people(&gate.approvers, quorum),
+            };
+            format!("waits for {who} to approve{message}")
         }
         (_, _, Some(wait), _) => format!("waits for the signal {}", listed(&wait.signals, "or")),
         (.., Some(workflow)) => {

@@ -7,6 +7,7 @@ mod ending;
 mod estimate;
 mod facts;
 mod hooks;
+mod rules;
 mod step;
 mod text;
 mod turns;

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use skein_core::{
     engine::Role,
-    ir::{Binding, Gate, Isolation, Kind, KindName, LoopTest, Per, Step, Wait, Work},
+    ir::{Binding, Gate, Isolation, Kind, KindName, Level, LoopTest, Per, Ruling, Step, Wait, Work},
     plan::ScopeIx,
 };
 use skein_host::crew::Wanted;
@@ -56,6 +56,18 @@ pub struct StepView {
     /// Who is asked before it starts; nobody named means anyone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks_first: Option<Vec<String>>,
+    /// How many of them have to approve, where one does not do.
+    #[serde(skip_serializing_if = "is_one")]
+    pub quorum: u32,
+    /// Why it may not start at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub denied: Option<String>,
+    /// Who is asked about what governance holds, one after the other.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub escalates_to: Vec<LevelView>,
+    /// Which class of approval holds, who says so, and what follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ruling: Option<Ruling>,
     /// What each end that is no success does.
     pub on_failure: Ending,
     pub on_timeout: Ending,
@@ -115,6 +127,23 @@ pub struct WorkView {
     pub agents: Vec<TurnView>,
 }
 
+/// Who is asked on one level, and for how long.
+#[derive(Debug, Serialize)]
+pub struct LevelView {
+    pub approvers: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+fn level(level: &Level) -> LevelView {
+    LevelView { approvers: approvers(&level.approvers), timeout_ms: level.timeout.map(|timeout| timeout.0) }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
+fn is_one(quorum: &u32) -> bool {
+    *quorum == 1
+}
+
 /// An input, with its value if that is known before the run, or what it is worked out from.
 #[derive(Debug, Serialize)]
 pub struct InputView {
@@ -160,6 +189,9 @@ pub struct GateView {
     pub shows: Vec<String>,
     /// Any one of them; nobody named means anyone.
     pub approvers: Vec<String>,
+    /// How many of them have to approve, where one does not do.
+    #[serde(skip_serializing_if = "is_one")]
+    pub quorum: u32,
     pub timeout_ms: Option<u64>,
     pub on_timeout: Ending,
     pub on_reject: Ending,
@@ -212,7 +244,14 @@ impl StepView {
             timeout_ms: policy.timeout.map(|timeout| timeout.0),
             timeout_per: policy.timeout_per,
             attempts: policy.retry.attempts.values().copied().max().unwrap_or(1),
-            asks_first: policy.approval.as_ref().map(|hold| approvers(&hold.approvers)),
+            asks_first: policy.approval.as_ref().map(|hold| match policy.escalation.first() {
+                Some(level) if hold.escalates => approvers(&level.approvers),
+                _ => approvers(&hold.approvers),
+            }),
+            quorum: policy.approval.as_ref().map_or(1, |hold| hold.quorum),
+            denied: policy.denied.clone(),
+            escalates_to: policy.escalation.iter().map(level).collect(),
+            ruling: policy.ruling.clone(),
             on_failure: Ending::of(policy.effects.failed),
             on_timeout: Ending::of(policy.effects.timed_out),
             undo: step.undo.as_ref().map(|undo| by(&undo.work.worker, config)),
@@ -287,12 +326,13 @@ fn input(binding: &Binding) -> InputView {
 
 fn gate(step: &Step) -> Option<GateView> {
     let Kind::Gate(gate) = &step.kind else { return None };
-    let Gate { message, shows, approvers: who, timeout, on_timeout, on_reject, .. } = &**gate;
+    let Gate { message, shows, approvers: who, quorum, timeout, on_timeout, on_reject, .. } = &**gate;
     let effects = &step.policy.effects;
     Some(GateView {
         message: prose(message),
         shows: shows.iter().map(prose).collect(),
         approvers: approvers(who),
+        quorum: *quorum,
         timeout_ms: timeout.map(|timeout| timeout.0),
         on_timeout: Ending::of_gate(on_timeout, effects.timed_out),
         on_reject: match on_reject {

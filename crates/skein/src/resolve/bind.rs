@@ -29,8 +29,7 @@ pub(super) fn bind(candidate: Candidate<'_>, config: &Config) -> crew::Tool {
         exit_codes.entry(*expired).or_insert_with(|| AUTH_REQUIRED.to_owned());
     }
     let known = auth.into_iter().flat_map(|auth| &auth.env).filter(|name| config.secret(name).is_some());
-    let secrets: BTreeSet<String> =
-        known.chain(&tool.secrets).cloned().chain(candidate.secrets()).collect();
+    let secrets: BTreeSet<String> = known.chain(&tool.secrets).cloned().chain(candidate.secrets()).collect();
     let asked = matches!(driver.kind, DriverKind::Http | DriverKind::Mcp);
     let usual = asked.then_some(Millis(limits::TOOL_CALL));
     crew::Tool {

@@ -14,10 +14,18 @@ use crate::{
     time::Time,
 };
 
+/// Who is asked what.
+struct Asked<'a> {
+    approvers: &'a [crate::ir::Approver],
+    quorum: u32,
+    message: &'a str,
+    shows: Arc<Value>,
+}
+
 impl Fold<'_> {
     pub(in crate::engine) fn opening_event(&mut self, event: &Event) {
         match event {
-            Event::StepHeld { at, opening, reason, until, message, approvers, next } => {
+            Event::StepHeld { at, opening, reason, until, message, approvers, quorum, next } => {
                 self.arrive(*at);
                 self.state.ready.remove(at);
                 self.instance(at.0).queue.remove(&at.1);
@@ -26,24 +34,30 @@ impl Fold<'_> {
                 self.turn_to(*at, *next);
                 self.more(*at).held = Some(*reason);
                 let kind = OpeningKind::Hold(*reason);
-                self.open(*at, *opening, kind, *until, approvers, message, null());
+                let asked = Asked { approvers, quorum: *quorum, message, shows: null() };
+                self.open(*at, *opening, kind, *until, asked);
             }
-            Event::Opened { at, opening, deadline, approvers, message, shows } => {
+            Event::Opened { at, opening, deadline, approvers, quorum, message, shows } => {
                 self.arrive(*at);
                 let gate = matches!(self.entry(at.0).step(at.1).kind, crate::ir::Kind::Gate(_));
                 self.set_phase(*at, if gate { Phase::Gated } else { Phase::Waiting });
                 let now = self.now;
                 self.more(*at).started = Some(now);
                 let kind = if gate { OpeningKind::Gate } else { OpeningKind::Wait };
-                self.open(*at, *opening, kind, *deadline, approvers, message, shows.clone());
+                let asked = Asked { approvers, quorum: *quorum, message, shows: shows.clone() };
+                self.open(*at, *opening, kind, *deadline, asked);
             }
             Event::Escalated { opening, deadline, approvers } => {
                 self.drop_opening_deadline(*opening);
                 let state = &mut self.state.openings[opening.0 as usize];
-                state.deadline = Some(*deadline);
+                state.deadline = *deadline;
                 state.approvers.clone_from(approvers);
-                state.escalated = true;
-                self.state.deadlines.insert((*deadline, Deadline::Opening(*opening)));
+                state.escalations += 1;
+                self.state.deadlines.extend(deadline.map(|time| (time, Deadline::Opening(*opening))));
+            }
+            Event::Approved { opening, by, .. } => {
+                let now = self.now;
+                self.state.openings[opening.0 as usize].approvals.push((by.clone(), now));
             }
             Event::Decided { opening, decision, by, .. } => {
                 let now = self.now;
@@ -60,16 +74,13 @@ impl Fold<'_> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "an opening is made here and nowhere else")]
-    pub(in crate::engine) fn open(
+    fn open(
         &mut self,
         at: StepAt,
         opening: Opening,
         kind: OpeningKind,
         deadline: Option<Time>,
-        approvers: &[crate::ir::Approver],
-        message: &str,
-        shows: Arc<Value>,
+        asked: Asked<'_>,
     ) {
         self.more(at).opening = Some(opening);
         if let crate::ir::Kind::Wait(wait) = &self.entry(at.0).step(at.1).kind
@@ -82,11 +93,13 @@ impl Fold<'_> {
         self.state.openings.push(OpeningState {
             at,
             kind,
-            approvers: approvers.to_vec(),
-            message: message.to_owned(),
-            shows,
+            approvers: asked.approvers.to_vec(),
+            quorum: asked.quorum,
+            approvals: Vec::new(),
+            message: asked.message.to_owned(),
+            shows: asked.shows,
             deadline,
-            escalated: false,
+            escalations: 0,
             opened: self.now,
             decided: None,
             closed: false,

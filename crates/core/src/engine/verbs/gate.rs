@@ -33,7 +33,8 @@ impl Decision<'_> {
         let shows = Arc::new(if shows.is_empty() { Value::Null } else { Value::Array(shows) });
         let deadline = gate.timeout.map(|timeout| self.now.after(timeout));
         let (opening, approvers) = (self.next_opening(), gate.approvers.clone());
-        self.emit(Event::Opened { at, opening, deadline, approvers, message, shows });
+        let quorum = gate.quorum;
+        self.emit(Event::Opened { at, opening, deadline, approvers, quorum, message, shows });
     }
 
     fn gate(&self, at: StepAt) -> &Gate {
@@ -81,10 +82,10 @@ impl Decision<'_> {
                 self.end_step(at, End { route, ..End::with(output) });
             }
             GateTimeout::Escalate { to } => {
-                let escalated = self.state.opening(opening).is_some_and(|opening| opening.escalated);
+                let escalated = self.state.opening(opening).is_some_and(|opening| opening.escalations > 0);
                 match gate.timeout.filter(|_| !escalated) {
                     Some(timeout) => {
-                        let (deadline, approvers) = (self.now.after(timeout), to.clone());
+                        let (deadline, approvers) = (Some(self.now.after(timeout)), to.clone());
                         self.emit(Event::Escalated { opening, deadline, approvers });
                     }
                     None => self.cancel_workflow(at),

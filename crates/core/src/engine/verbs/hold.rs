@@ -7,7 +7,7 @@ use crate::{
         state::OpeningKind,
         transitions::Phase,
     },
-    ir::{Approver, ErrorClass, HoldReason},
+    ir::{ApprovalHold, Approver, ErrorClass, HoldReason},
     time::Time,
 };
 
@@ -20,12 +20,19 @@ impl Decision<'_> {
         message: String,
         next: Onward,
     ) {
-        let approvers = match &self.step(at).policy.approval {
-            Some(approval) if reason == HoldReason::Approval => approval.approvers.clone(),
-            _ => Vec::new(),
+        let policy = &self.step(at).policy;
+        let first = policy.approval.as_ref().filter(|approval| approval.reason() == reason);
+        let governed = reason == HoldReason::Governance;
+        let level = policy.escalation.first().filter(|_| governed);
+        let asked = level.map(|level| &level.approvers).or(first.map(|approval| &approval.approvers));
+        let (approvers, quorum) = (asked.cloned().unwrap_or_default(), first.map_or(1, |first| first.quorum));
+        // What governance holds, no time releases: others are asked then.
+        let until = match governed {
+            true => level.and_then(|level| level.timeout).map(|timeout| self.now.after(timeout)),
+            false => until,
         };
         let opening = self.next_opening();
-        self.emit(Event::StepHeld { at, opening, reason, until, message, approvers, next });
+        self.emit(Event::StepHeld { at, opening, reason, until, message, approvers, quorum, next });
     }
 
     pub(in crate::engine) fn next_opening(&self) -> Opening {
@@ -45,9 +52,36 @@ impl Decision<'_> {
     }
 
     /// Asks a person before the first attempt.
-    pub(in crate::engine) fn ask_approval(&mut self, at: StepAt) {
-        let message = "it may start only when a person says so".to_owned();
-        self.hold(at, HoldReason::Approval, None, message, Onward::FIRST);
+    pub(in crate::engine) fn ask_first(&mut self, at: StepAt, approval: &ApprovalHold) {
+        let message = match approval.message.as_str() {
+            "" => "it may start only when a person says so",
+            message => message,
+        };
+        self.hold(at, approval.reason(), None, message.to_owned(), Onward::FIRST);
+    }
+
+    /// It may not start. Where governance holds a step, those who may can let it start all the same.
+    pub(in crate::engine) fn deny(&mut self, at: StepAt, why: &str) {
+        let error = Error::new(ErrorClass::Governance, code::POLICY_DENIED, why);
+        match self.step(at).policy.holds.get(&error.class) {
+            Some(reason) => self.hold(at, *reason, None, error.message, Onward::FIRST),
+            None => self.fail_step(at, error),
+        }
+    }
+
+    /// Nobody of a level answered in time: the next one is asked.
+    pub(in crate::engine) fn escalate(&mut self, at: StepAt, opening: Opening) {
+        let asked = self.state.opening(opening).map_or(0, |opening| opening.escalations) as usize + 1;
+        match self.step(at).policy.escalation.get(asked) {
+            Some(level) => {
+                let deadline = level.timeout.map(|timeout| self.now.after(timeout));
+                self.emit(Event::Escalated { opening, deadline, approvers: level.approvers.clone() });
+            }
+            None => {
+                let message = "it is held for governance, and nobody answered in time";
+                self.fail_step(at, Error::new(ErrorClass::Timeout, code::TIMEOUT, message));
+            }
+        }
     }
 
     /// The host holds a ready step.
@@ -90,8 +124,26 @@ impl Decision<'_> {
         if !may_decide(&state.approvers, by) {
             return Err(Refusal::NotAllowed { approvers: state.approvers.clone() });
         }
+        if decision == Answer::Approve && !self.is_last(opening, by)? {
+            let (by, reason) = (by.name.clone(), reason.map(str::to_owned));
+            self.emit(Event::Approved { opening, by, reason });
+            return Ok(());
+        }
         self.decided(opening, decision, &by.name, reason);
         Ok(())
+    }
+
+    /// Whether this approval is the last that is needed. Nobody gives two.
+    fn is_last(&self, opening: Opening, by: &Actor) -> Result<bool, Refusal> {
+        let state = self.state.opening(opening).ok_or(Refusal::UnknownOpening)?;
+        let given = u32::try_from(state.approvals.len()).unwrap_or(u32::MAX);
+        match state.approvals.iter().find(|(who, _)| *who == by.name) {
+            Some((by, at)) => {
+                let (by, quorum) = (by.clone(), state.quorum);
+                Err(Refusal::ApprovedAlready { by, at: *at, given, quorum })
+            }
+            None => Ok(given.saturating_add(1) >= state.quorum),
+        }
     }
 
     /// A gate or a hold is answered, by a person or by its time.

@@ -117,8 +117,12 @@ impl Decision<'_> {
             Kind::Branch(branch) => self.choose(at, branch),
             Kind::Gate(gate) => self.open_gate(at, gate),
             Kind::Wait(wait) => self.open_wait(at, wait),
-            Kind::Work(_) if step.policy.approval.is_some() => self.ask_approval(at),
-            Kind::Work(_) | Kind::Parallel(_) | Kind::Each(_) | Kind::Loop(_) | Kind::Call(_) => {
+            Kind::Work(_) => match (&step.policy.denied, &step.policy.approval) {
+                (Some(why), _) => self.deny(at, why),
+                (None, Some(approval)) => self.ask_first(at, approval),
+                (None, None) => self.emit(Event::StepReady { at }),
+            },
+            Kind::Parallel(_) | Kind::Each(_) | Kind::Loop(_) | Kind::Call(_) => {
                 self.emit(Event::StepReady { at });
             }
         }

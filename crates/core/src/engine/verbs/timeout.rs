@@ -7,6 +7,7 @@ use crate::engine::{
     state::{Deadline, OpeningKind},
     transitions::Phase,
 };
+use crate::ir::HoldReason;
 
 /// How many deadlines one wake-up looks at; the rest are due again at once.
 const MOST: usize = 1_000;
@@ -68,6 +69,7 @@ impl Decision<'_> {
         let state = self.state.opening(opening).expect("it has a deadline");
         let at = state.at;
         match state.kind {
+            OpeningKind::Hold(HoldReason::Governance) => self.escalate(at, opening),
             OpeningKind::Hold(_) => self.decided(opening, Answer::Approve, TIME, None),
             OpeningKind::Gate => self.gate_timed_out(at, opening),
             OpeningKind::Wait => self.wait_timed_out(at),

@@ -21,7 +21,7 @@ impl Decision<'_> {
         let deadline = wait.timeout.map(|timeout| self.now.after(timeout));
         let opening = self.next_opening();
         let (approvers, message, shows) = (Vec::new(), String::new(), crate::engine::state::null());
-        self.emit(Event::Opened { at, opening, deadline, approvers, message, shows });
+        self.emit(Event::Opened { at, opening, deadline, approvers, quorum: 1, message, shows });
         let kept = self.state.signals.iter().find(|(name, _)| wait.on.contains(name)).cloned();
         if let Some((name, payload)) = kept {
             self.take(at, opening, &name, &payload, true);

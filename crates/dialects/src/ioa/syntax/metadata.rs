@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[derive(Debug, Default)]
-pub(in crate::ioa) struct Metadata<'a> {
+pub(crate) struct Metadata<'a> {
     pub name: Option<&'a str>,
     pub version: Option<&'a str>,
     /// The owner, labels, annotations and times, as they are written.
@@ -55,7 +55,7 @@ fn read_name<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
     if starts && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         return Some(name);
     }
-    let message = format!("`{name}` cannot be the name of a workflow");
+    let message = format!("`{name}` cannot be the name of a resource");
     let hint = "a name is a small letter, then small letters, digits and dashes";
     sink.push(Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message).hint(hint));
     None

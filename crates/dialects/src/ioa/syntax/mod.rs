@@ -6,10 +6,8 @@ mod step;
 
 use skein_core::{expr::Span, time::Millis};
 
-pub(super) use self::{
-    metadata::Metadata,
-    step::{Compensation, Step},
-};
+pub(crate) use self::metadata::Metadata;
+pub(super) use self::step::{Compensation, Step};
 use super::defaults::{API_VERSIONS, FAILURE_POLICY, FailurePolicy, KIND};
 use crate::{
     border::Border,

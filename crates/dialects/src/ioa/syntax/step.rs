@@ -44,7 +44,7 @@ impl<'a> Step<'a> {
         let retry = fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink));
         let on_failure = fields.optional("onFailure").and_then(|given| given.one_of(ON_FAILURE, sink));
         let block = fields.optional("x-skein");
-        let extra = Extra { gate: true, own: &["input", "output", CALL], ..Extra::default() };
+        let extra = Extra { gate: true, quorum: true, own: &["input", "output", CALL], ..Extra::default() };
         let skein = OwnSkein::read(block, extra, sink);
         fields.finish_open(sink);
         let (border, call) = (Border::read(block, sink), call(block, sink));

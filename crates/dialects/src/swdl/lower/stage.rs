@@ -156,6 +156,7 @@ impl<'a> Stages<'_, 'a, '_> {
                 message,
                 shows: Vec::new(),
                 approvers: gate.approvers.iter().map(approver).collect(),
+                quorum: 1,
                 timeout: Some(timeout.unwrap_or(defaults::GATE_TIMEOUT)),
                 on_timeout: gate.on_timeout.lowered(),
                 on_approve: None,

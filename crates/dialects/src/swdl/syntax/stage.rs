@@ -114,7 +114,8 @@ impl<'a> Stage<'a> {
             .map_or_else(StagePolicy::default, |given| StagePolicy::read(given, sink));
         let ui = fields.optional("ui");
         let own: &[&str] = if matches!(does, Does::Call(_) | Does::Unclear) { &[CALL] } else { &[] };
-        let extra = Extra { on_error: fans_out, own, ..Extra::default() };
+        let is_gate = matches!(does, Does::Gate(_));
+        let extra = Extra { on_error: fans_out, quorum: is_gate, own, ..Extra::default() };
         let skein = OwnSkein::read(fields.optional("x-skein"), extra, sink);
         refuse_context_policy(&mut fields, sink);
         fields.finish(sink);

@@ -66,6 +66,7 @@ pub fn gate(name: &str) -> Step {
         message: value(json!("go on?")),
         shows: Vec::new(),
         approvers: Vec::new(),
+        quorum: 1,
         timeout: None,
         on_timeout: GateTimeout::Expire,
         on_approve: None,

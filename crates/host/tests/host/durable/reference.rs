@@ -232,15 +232,8 @@ pub fn pay() -> Tool {
         mutates: vec!["external:bank".into()],
         driver: "bank-cli".into(),
         command: ["sh", "-c", &text].map(str::to_owned).into(),
-        function: None,
-        arguments: Vec::new(),
-        inputs: Default::default(),
-        outputs: Default::default(),
-        renames: Default::default(),
-        drop_outputs: Vec::new(),
-        exit_codes: Default::default(),
         secrets: vec!["BANK_TOKEN".into()],
-        limit: None,
+        ..Tool::default()
     }
 }
 

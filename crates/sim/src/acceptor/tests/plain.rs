@@ -51,6 +51,7 @@ fn history() -> (Plan, History) {
         opening,
         deadline: None,
         approvers: Vec::new(),
+        quorum: 1,
         message: "go on?".into(),
         shows: Default::default(),
     });

@@ -202,6 +202,7 @@ fn a_signal_goes_to_a_wait_that_names_it() {
         opening,
         deadline: None,
         approvers: Vec::new(),
+        quorum: 1,
         message: String::new(),
         shows: Arc::default(),
     };

@@ -82,6 +82,7 @@ pub fn gate(name: &str, message: &str) -> Step {
         message: aip15::value(&json!(message)).unwrap(),
         shows: Vec::new(),
         approvers: vec![Approver::Role("lead".into()), Approver::User("ann".into())],
+        quorum: 1,
         timeout: Some(Millis::minutes(10)),
         on_timeout: GateTimeout::Expire,
         on_approve: None,

@@ -1,0 +1,39 @@
+//! Names with stars in them, as policies write them.
+
+/// Whether a name fits a pattern, in which each star stands for anything, or nothing.
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn stars_stand_for_anything() {
+        for (pattern, name, wanted) in [
+            ("mail:send", "mail:send", true),
+            ("mail:send", "mail:sends", false),
+            ("mail:*", "mail:send", true),
+            ("mail:*", "mailer:send", false),
+            ("*", "", true),
+            ("tool.*", "tool.call", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c", false),
+            ("*x", "x", true),
+            ("aa*a", "aa", false),
+        ] {
+            assert_eq!(fits(pattern, name), wanted, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! AIP-7: one rule, which says of all that it matches whether it may be done, who is asked and how many have to agree.
+
+use skein_core::{ir::Approver, limits};
+
+use super::{
+    evaluate::{Decision, Finding},
+    pattern::fits,
+    request::Request,
+};
+use crate::{
+    aip15::version,
+    code::Code,
+    diagnostic::{Diagnostic, Sink},
+    read::{Fields, Given, brief},
+};
+
+/// A rule as its file describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    pub slug: String,
+    pub action: String,
+    pub subject: Option<String>,
+    pub least_risk: u8,
+    pub says: Says,
+    /// Who is asked; nobody named: anyone.
+    pub signers: Vec<Approver>,
+    pub quorum: u32,
+    pub(crate) unkept: Vec<String>,
+}
+
+/// What a rule says of what it matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Says {
+    Allow,
+    Deny,
+    RequireApproval,
+    Escalate,
+}
+
+const SAYS: &[(&str, Says)] = &[
+    ("allow", Says::Allow),
+    ("deny", Says::Deny),
+    ("require-approval", Says::RequireApproval),
+    ("escalate", Says::Escalate),
+];
+
+impl Rule {
+    pub(super) fn read(mut fields: Fields<'_>, sink: &mut Sink) -> Option<Rule> {
+        let doctype = fields.required("doctype", sink);
+        doctype.and_then(|given| given.one_of(&[("policy", ())], sink));
+        let slug = fields.required("slug", sink).and_then(|given| slug(given, sink));
+        fields.required("version", sink).and_then(|given| version(given, sink));
+        let matches = fields.required("match", sink).and_then(|given| Match::read(given, sink));
+        let says = fields.required("decision", sink).and_then(|given| given.one_of(SAYS, sink));
+        let listed = fields.optional("signers");
+        let signers = listed.map(|given| signers(given, sink)).unwrap_or_default();
+        let quorum = fields.optional("quorum").and_then(|given| given.whole(1..=limits::QUORUM, sink));
+        fields.optional("autonomy").and_then(|given| given.whole(0..=4, sink));
+        let budget = fields.optional("budget").is_some();
+        fields.allow(&["metadata"]);
+        if says.as_ref().is_some_and(|says| says.value == Says::RequireApproval) && signers.is_empty() {
+            let span = listed.map_or(fields.head(), |given| given.node.mark());
+            let message = "a rule that requires approval has to say whose";
+            let diagnostic = Diagnostic::new(Code::NoValue, fields.node().source(), span, message);
+            sink.push(diagnostic.hint("write `signers: [{ role: finance }]`"));
+        }
+        let quorum = quorum.map_or(1, |quorum| quorum.value);
+        check_quorum(&fields, &signers, quorum, sink);
+        fields.finish(sink);
+        let matches = matches?;
+        Some(Rule {
+            slug: slug?.to_owned(),
+            action: matches.action,
+            subject: matches.subject,
+            least_risk: matches.least_risk,
+            says: says?.value,
+            signers,
+            quorum,
+            unkept: budget.then(|| "`budget`, how often and how much".to_owned()).into_iter().collect(),
+        })
+    }
+
+    /// What it says of one request.
+    pub(super) fn judge(&self, request: &Request<'_>) -> Finding {
+        let name = &self.slug;
+        if !self.matches(request) {
+            let why = format!("the policy `{name}` says nothing of {}", request.what());
+            return Finding::new(Decision::Ask { approvers: Vec::new(), quorum: 1 }, why);
+        }
+        let quorum = self.quorum;
+        let (decision, word) = match self.says {
+            Says::Allow => (Decision::Allow, "allows it"),
+            Says::Deny => (Decision::Deny, "denies it"),
+            Says::RequireApproval => {
+                (Decision::Ask { approvers: self.signers.clone(), quorum }, "requires approval")
+            }
+            Says::Escalate => (Decision::escalate(self.signers.clone(), quorum), "escalates it"),
+        };
+        Finding::new(decision, format!("the policy `{name}` {word}"))
+    }
+
+    fn matches(&self, request: &Request<'_>) -> bool {
+        let action = fits(&self.action, request.class)
+            || request.action.is_some_and(|action| fits(&self.action, &action.replace(':', ".")));
+        let subject = self.subject.as_ref().is_none_or(|subject| fits(subject, request.subject));
+        action && subject && request.risk >= self.least_risk
+    }
+}
+
+/// What a rule is about.
+struct Match {
+    action: String,
+    subject: Option<String>,
+    least_risk: u8,
+}
+
+impl Match {
+    fn read(given: Given<'_>, sink: &mut Sink) -> Option<Match> {
+        let mut fields = Fields::of(given.node, "`match`", sink)?;
+        let action = fields.required("action", sink).and_then(|given| action(given, sink));
+        let subject = fields.optional("subject").and_then(|given| given.words(sink));
+        let risk = fields.optional("risk_level_min").and_then(|given| given.whole(0..=3, sink));
+        fields.finish(sink);
+        Some(Match {
+            action: action?.to_owned(),
+            subject: subject.map(|text| text.value.to_owned()),
+            least_risk: risk.and_then(|risk| u8::try_from(risk.value).ok()).unwrap_or(0),
+        })
+    }
+}
+
+/// A class of actions: words with dots, in which a star stands for anything.
+fn action<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
+    let text = given.words(sink)?.value;
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-' | '*');
+    if text.chars().all(inner) && text.starts_with(|c: char| c.is_ascii_lowercase() || c == '*') {
+        return Some(text);
+    }
+    let message = format!("`{}` cannot be a class of actions", brief(text));
+    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
+    sink.push(diagnostic.hint("words with dots between, such as `tool.call`, `tool.*` or `mail.send`"));
+    None
+}
+
+/// Small letters, digits and dashes.
+pub(super) fn slug<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
+    let text = given.words(sink)?.value;
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let good = (2..=64).contains(&text.len())
+        && text.chars().all(|c| inner(c) || c == '-')
+        && text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.ends_with(inner);
+    if good {
+        return Some(text);
+    }
+    let message = format!("`{}` cannot be the name of a policy", brief(text));
+    let diagnostic = Diagnostic::new(Code::BadName, given.node.source(), given.node.mark(), message);
+    sink.push(diagnostic.hint("2 to 64 small letters, digits and dashes, such as `payments`"));
+    None
+}
+
+fn signers(given: Given<'_>, sink: &mut Sink) -> Vec<Approver> {
+    let items = given.list(sink).unwrap_or_default();
+    items.into_iter().filter_map(|item| signer(item, sink)).collect()
+}
+
+fn signer(given: Given<'_>, sink: &mut Sink) -> Option<Approver> {
+    let mut fields = Fields::of(given.node, "a signer", sink)?;
+    let role = fields.optional("role").and_then(|given| given.words(sink));
+    let user = fields.optional("userId").and_then(|given| given.words(sink));
+    fields.finish(sink);
+    match (role, user) {
+        (Some(role), None) => Some(Approver::Role(role.value.to_owned())),
+        (None, Some(user)) => Some(Approver::User(user.value.to_owned())),
+        _ => {
+            let message = "a signer is a `role` or a `userId`, one of them";
+            sink.push(Diagnostic::new(Code::FieldsClash, given.node.source(), given.node.mark(), message));
+            None
+        }
+    }
+}
+
+/// More people than there are can never agree.
+pub(super) fn check_quorum(fields: &Fields<'_>, people: &[Approver], quorum: u32, sink: &mut Sink) {
+    let all_named = !people.is_empty() && people.iter().all(|one| matches!(one, Approver::User(_)));
+    if !all_named || people.len() >= quorum as usize {
+        return;
+    }
+    let span = fields.field("quorum").map_or(fields.head(), |field| field.key_span);
+    let message = format!("{quorum} people have to approve, and only {} are named", people.len());
+    let diagnostic = Diagnostic::new(Code::FieldsClash, fields.node().source(), span, message);
+    sink.push(diagnostic.hint("name more people, or a role"));
+}
