@@ -12,7 +12,7 @@ const FLOW: &str = "name: apart\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\
     instructions: Write a note.\n    capabilities: [READ, EDIT, RUN_COMMANDS]\n    \
     x-skein: {workspace: {isolation: worktree}}\n";
 
-for_each_agent!(what_an_agent_changes_in_its_tree_is_merged);
+for_each_agent!(what_an_agent_changes_in_its_tree_is_merged, an_agent_settles_what_others_could_not_merge);
 
 fn what_an_agent_changes_in_its_tree_is_merged(kind: Kind) {
     let run = "pwd > where.txt; git log --format=%s | tail -n 1 > log.txt; echo a note > note.txt; echo more >> open.txt";
@@ -39,8 +39,6 @@ const SETTLED: &str = "name: settled\nversion: \"1\"\ntimeout: 10m\nsteps:\n  le
     x-skein: {workspace: {isolation: worktree, conflict: settle}}\n  settle:\n    worker: AGENT\n    \
     instructions: Keep both.\n    capabilities: [READ, EDIT, RUN_COMMANDS]\n  both:\n    worker: CUSTOM\n    \
     instructions: grep left a.txt && grep right a.txt\n    capabilities: [READ]\n    depends_on: [left, right]\n";
-
-for_each_agent!(an_agent_settles_what_others_could_not_merge);
 
 fn an_agent_settles_what_others_could_not_merge(kind: Kind) {
     let run = "cat .skein/runs/*/trees/*/files/a.txt >> a.txt";
