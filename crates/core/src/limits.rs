@@ -50,8 +50,6 @@ pub const KEPT_SIGNALS: usize = 100;
 pub const TAMPERS: u32 = 100;
 pub const EVENTS_WARN: u64 = 100_000;
 pub const EVENTS: u64 = 1_000_000;
-pub const JOURNAL_BYTES_WARN: u64 = 100 * 1024 * 1024;
-pub const JOURNAL_BYTES: u64 = GIB;
 pub const VALUE_BYTES_WARN: usize = 256 * KIB;
 pub const VALUE_BYTES: usize = 2 * MIB;
 /// JSON levels of a value.

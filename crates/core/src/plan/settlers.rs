@@ -51,6 +51,11 @@ fn wrong(
         let message = format!("`{other}` cannot settle conflicts: what it changes is never merged");
         return said(message, "take `merge: false` out there");
     }
+    if workspace(step) != workspace(by) {
+        let message =
+            format!("`{other}` cannot settle the conflicts of `{id}`: it works in another workspace");
+        return said(message, "let both work in the same");
+    }
     if by.policy.settled_by.is_some() {
         let message = format!("`{other}` settles conflicts, so nobody settles its own");
         return said(message, "leave `conflict` out there");
@@ -79,6 +84,13 @@ fn wrong(
             "let it wait",
         ),
         None => None,
+    }
+}
+
+fn workspace(step: &Step) -> Option<&str> {
+    match &step.kind {
+        Kind::Work(work) => work.isolation.workspace.as_deref(),
+        _ => None,
     }
 }
 

@@ -32,7 +32,6 @@ impl Acceptor {
         ensure!(!self.inst(at.0)?.began_undo, "the instance has begun to undo");
         ensure!(self.st(at)?.live.is_none(), "an attempt of the step is in flight");
         let detour = self.right_outcome(at, outcome, output, error)?;
-        let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
         let code = error.and_then(|error| error.code.as_deref());
         let (right, by) = self.right_effect(at, outcome, code)?;
         ensure!(effect == right, "the table says {right:?}");
@@ -41,19 +40,19 @@ impl Acceptor {
             ensure!(**output == self.st(at)?.result, "what it gave is kept");
         }
         self.right_route(at, effect, *route, detour)?;
-        self.note_end(at, &step, outcome, output, error, effect, by)
+        self.note_end(at, outcome, output, error, effect, by)
     }
 
     pub(super) fn note_end(
         &mut self,
         at: StepAt,
-        step: &Step,
         outcome: Outcome,
         output: &Arc<Value>,
         error: Option<&Error>,
         effect: Effect,
         settler: Option<u32>,
     ) -> Verdict {
+        let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
         self.completions += 1;
         let order = self.completions;
         let st = self.st_mut(at)?;

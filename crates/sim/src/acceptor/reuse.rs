@@ -1,7 +1,5 @@
 //! Results of another run: only before anything else, where a step could have ended so, and none that the run failed by.
 
-use std::sync::Arc;
-
 use skein_core::{
     engine::{InstanceIx, InstanceReused, Outcome, Part, Route, Skip, StepAt, StepReused},
     ir::{Effect, Kind, Shape, Then, Verdict as Worst},
@@ -51,7 +49,6 @@ impl Acceptor {
     pub(super) fn step_reused(&mut self, reused: &StepReused) -> Verdict {
         let StepReused { at, outcome, output, error, effect, route, items, settler, .. } = reused;
         ensure!(self.reuses, "a run takes over results before it does anything, or never");
-        let step = Arc::clone(&self.entry(at.0).scope.steps[at.1 as usize]);
         self.right_reuse(reused)?;
         if at.0 == InstanceIx::ROOT {
             ensure!(is_good(*outcome, *effect), "the run failed by it, or it was cancelled");
@@ -71,7 +68,7 @@ impl Acceptor {
             }
         }
         let routed = self.inst(at.0)?.cursor.is_some();
-        self.note_end(*at, &step, *outcome, output, error.as_ref(), *effect, *settler)?;
+        self.note_end(*at, *outcome, output, error.as_ref(), *effect, *settler)?;
         if routed {
             self.inst_mut(at.0)?.cursor = Some(route.unwrap_or(Route::End));
         }

@@ -208,11 +208,11 @@ impl Gen {
     fn conflicts(&mut self, skeleton: &mut Skeleton) {
         let following = skeleton.following();
         for by in 1..skeleton.kinds.len() {
-            for of in 0..skeleton.kinds.len() {
+            for (of, next) in following.iter().enumerate() {
                 let work = [of, by].iter().all(|i| skeleton.kinds[*i] == KindName::Work);
                 let free = of != by && skeleton.settled[of].is_none();
                 let fits = if skeleton.routed {
-                    following[of] == Some(by)
+                    *next == Some(by)
                 } else {
                     let early = (0..by).any(|early| skeleton.after[early].contains(&of));
                     of < by && !early

@@ -215,9 +215,7 @@ impl Teller<'_> {
             took: step.duration_ms.map(Millis),
             aside: aside.join(", "),
             text,
-            tone: if settler.is_some() {
-                Tone::Care
-            } else if failed(&step) && step.status == StepStatus::Skipped {
+            tone: if settler.is_some() || (failed(&step) && step.status == StepStatus::Skipped) {
                 Tone::Care
             } else {
                 Tone::of_step(step.status)

@@ -106,6 +106,7 @@ impl Place {
             Err(why) if job.isolation.worktree => {
                 Err(never(format!("it cannot have a tree of its own: {why}")))
             }
+            Err(why) if settles => Err(never(format!("what it is to settle cannot be brought here: {why}"))),
             Err(why) if job.keeping.restores => {
                 Err(never(format!("its workspace could not be put back if it must be: {why}")))
             }

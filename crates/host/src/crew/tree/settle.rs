@@ -4,11 +4,17 @@
 //! Owns that order. What fits is brought before the first attempt, so that whoever settles the rest sees all of it and can try
 //! what comes of it. It is brought once: what is there afterwards is the work of the step.
 
-use std::path::PathBuf;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
-use skein_core::engine::{AttemptEnd, AttemptId, Outcome, Role, RunState};
-use skein_core::plan::ScopeEntry;
+use skein_core::{
+    engine::{AttemptEnd, AttemptId, Outcome, Role, RunState, StepAt},
+    ir::ErrorClass,
+    plan::ScopeEntry,
+};
 
 use super::{
     merge::{self, WorkedOut},
@@ -20,7 +26,6 @@ use super::{
     whole,
 };
 use crate::crew::attempt::failed;
-use skein_core::ir::ErrorClass;
 
 /// Others may change the workspace while it is worked out; so often it is worked out again.
 const TRIES: usize = 5;
@@ -58,7 +63,7 @@ impl Conflict {
             return Vec::new();
         }
         let of = |step: &u32| {
-            let at = skein_core::engine::StepAt(attempt.at.0, *step);
+            let at = StepAt(attempt.at.0, *step);
             let now = state.step(at);
             let unsettled = now.more.as_ref().is_some_and(|more| more.settler == Some(attempt.at.1));
             let failed = matches!(now.outcome, Some(Outcome::Failed(_)));
@@ -152,21 +157,20 @@ fn without_unfit(shadow: &Shadow<'_>, view: &View, ours: &str, out: &WorkedOut) 
     };
     ask("settle-read", &["read-tree", &out.tree], Vec::new())?;
     let mut stdin = Vec::new();
-    let mut entry = |mode: &str, id: &str, path: &std::path::Path| {
+    let mut entry = |mode: &str, id: &str, path: &Path| {
         stdin.extend_from_slice(format!("{mode} {id}\t").as_bytes());
         stdin.extend_from_slice(path.as_os_str().as_encoded_bytes());
         stdin.push(0);
     };
-    let unfit: std::collections::BTreeSet<&std::path::Path> =
-        out.unfit.iter().map(PathBuf::as_path).collect();
-    let none = "0".repeat(ours.len());
-    unfit.iter().for_each(|path| entry("0", &none, path));
-    for change in
-        shadow.changes(&out.tree, ours)?.iter().filter(|change| unfit.contains(change.path.as_path()))
-    {
-        if let Some((mode, id)) = &change.new {
-            entry(mode, id, &change.path);
-        }
+    let unfit: BTreeSet<&Path> = out.unfit.iter().map(PathBuf::as_path).collect();
+    let none = ("0".to_owned(), "0".repeat(ours.len()));
+    let mut changes = shadow.changes(&out.tree, ours)?;
+    changes.retain(|change| unfit.contains(change.path.as_path()));
+    // A file may be where a folder was: what goes makes room first.
+    changes.sort_by_key(|change| change.new.is_some());
+    for change in &changes {
+        let (mode, id) = change.new.as_ref().unwrap_or(&none);
+        entry(mode, id, &change.path);
     }
     ask("settle-put", &["update-index", "-z", "--index-info"], stdin)?;
     super::id(&ask("settle-write", &["write-tree"], Vec::new())?)
@@ -175,7 +179,7 @@ fn without_unfit(shadow: &Shadow<'_>, view: &View, ours: &str, out: &WorkedOut) 
 /// What a step settled is where it belongs. The trees stay with the run, because who died before this was told does the
 /// work again.
 pub(super) fn settled(visit: Visit<'_>) -> Result<(), AttemptEnd> {
-    let done = |conflict: &crate::crew::tree::Conflict| {
+    let done = |conflict: &Conflict| {
         let Some(mut theirs) = OwnTree::find(visit.run, conflict.of)? else { return Ok(()) };
         theirs.note.done = true;
         theirs.save()

@@ -12,7 +12,7 @@ const FLOW: &str = "name: apart\nversion: \"1\"\ntimeout: 10m\nsteps:\n  write:\
     instructions: Write a note.\n    capabilities: [READ, EDIT, RUN_COMMANDS]\n    \
     x-skein: {workspace: {isolation: worktree}}\n";
 
-for_each_agent!(what_an_agent_changes_in_its_tree_is_merged);
+for_each_agent!(what_an_agent_changes_in_its_tree_is_merged, an_agent_settles_what_others_could_not_merge);
 
 fn what_an_agent_changes_in_its_tree_is_merged(kind: Kind) {
     let run = "pwd > where.txt; git log --format=%s | tail -n 1 > log.txt; echo a note > note.txt; echo more >> open.txt";
@@ -29,6 +29,37 @@ fn what_an_agent_changes_in_its_tree_is_merged(kind: Kind) {
     assert!(project.read("where.txt").contains("/.skein/runs/"), "{}", project.read("where.txt"));
     let shown = project.ends(&format!("logs {} --changes", result["run_id"].as_str().unwrap()), 0);
     assert!(shown.contains("+a note\n"), "{shown}");
+}
+
+/// Two that change the same line, once both have their trees, and an agent that settles it.
+const SETTLED: &str = "name: settled\nversion: \"1\"\ntimeout: 10m\nsteps:\n  left:\n    worker: CUSTOM\n    \
+    instructions: echo > MEET/one; cat MEET/two; echo left > a.txt\n    capabilities: [READ, EDIT]\n    \
+    x-skein: {workspace: {isolation: worktree, conflict: settle}}\n  right:\n    worker: CUSTOM\n    \
+    instructions: cat MEET/one; echo > MEET/two; echo right > a.txt\n    capabilities: [READ, EDIT]\n    \
+    x-skein: {workspace: {isolation: worktree, conflict: settle}}\n  settle:\n    worker: AGENT\n    \
+    instructions: Keep both.\n    capabilities: [READ, EDIT, RUN_COMMANDS]\n  both:\n    worker: CUSTOM\n    \
+    instructions: grep left a.txt && grep right a.txt\n    capabilities: [READ]\n    depends_on: [left, right]\n";
+
+fn an_agent_settles_what_others_could_not_merge(kind: Kind) {
+    let run = "cat .skein/runs/*/trees/*/files/a.txt >> a.txt";
+    let model = Model::new([call("", [Call::Run(run.into())]), say("Both are there.")]);
+    let project = kind.project(&model, SETTLED);
+    git(&project.folder, &["init", "--quiet"]);
+    let workflow = project.read("flow.yaml").replace("MEET", &project.path("").display().to_string());
+    project
+        .folder
+        .write("flow.yaml", workflow)
+        .write("a.txt", "one\n")
+        .write(".gitignore", "one\ntwo\nbegun\ngo\n");
+    ["one", "two"].iter().for_each(|name| project.pipe(name));
+    let result = project.json("run flow.yaml", 0);
+    let mut lines: Vec<String> = project.read("a.txt").lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["left", "right"], "{result}");
+    let asked = model.all_asked();
+    let told =
+        asked.iter().any(|asked| asked.body.contains("Settle that: change these files in your workspace"));
+    assert!(told, "{asked:?}");
 }
 
 /// An agent that was cut off and whose session is lost finds what it found at first, though an attempt was made in between to go on.

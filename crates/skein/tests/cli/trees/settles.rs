@@ -180,6 +180,25 @@ fn it_can_be_settled_in_a_tree_of_its_own() {
     );
 }
 
+/// A file that one changed and another took away is as the workspace has it.
+#[test]
+fn a_file_that_is_gone_for_one_is_settled_too() {
+    let settle = step("settle", "", "cp \"$SKEIN_CONFLICTS\" told.json\nls > saw.txt\necho settled > a.txt");
+    let gone = two(&settle, "grep settled a.txt").replace("sed -i s/one/right/ a.txt", "rm a.txt");
+    let project = meeting(&flow(&gone));
+    let result = project.json("run flow.yaml", 0);
+    let (lost, _) = sides(&result);
+    let told: Value = serde_json::from_str(&project.read("told.json")).unwrap();
+    assert_eq!(
+        (&told[0]["step"], &told[0]["files"]),
+        (&lost.into(), &serde_json::json!(["a.txt"])),
+        "{told}"
+    );
+    let saw = project.read("saw.txt");
+    assert_eq!(saw.lines().any(|line| line == "a.txt"), lost == "right", "{lost}: {saw}");
+    assert!(saw.contains("left.txt\n") && saw.contains("right.txt\n"), "{saw}");
+}
+
 /// An agent is told in its prompt, as data.
 #[test]
 fn an_agent_is_told_what_to_settle() {
