@@ -9,6 +9,7 @@ mod checks;
 mod defaults;
 mod driver;
 mod files;
+mod implements;
 mod kinds;
 mod lower;
 mod policy;
@@ -25,7 +26,8 @@ mod workflow;
 
 pub use action::{Action, action};
 pub use checks::{Asks, Auth, Expired, Health, VersionCheck};
-pub use driver::{Driver, DriverKind, Implements, driver};
+pub use driver::{Driver, DriverKind, driver};
+pub use implements::Implements;
 pub(crate) use lower::lower;
 pub use policy::approval_class;
 pub(crate) use policy::version;

@@ -18,6 +18,9 @@ use crate::{
     worker::{self, How, Mark, Work},
 };
 
+/// Headers that say where a request goes and where it ends.
+const OURS: [&str; 5] = ["connection", "content-length", "host", "te", "transfer-encoding"];
+
 impl Asking<'_> {
     pub(super) fn own(&self, limit: Duration, stop: &Arc<Stop>) -> (Result<Value, Trouble>, String) {
         let inputs = tool::renamed(self.tool, &self.job.given.inputs);
@@ -111,8 +114,11 @@ fn call(inputs: &Value, time: Duration) -> Result<Call, Trouble> {
         inputs.get("url").and_then(Value::as_str).ok_or_else(|| invalid("`url` is text that is needed"))?;
     let mut headers = Vec::new();
     for (name, value) in inputs.get("headers").and_then(Value::as_object).into_iter().flatten() {
-        let value = value.as_str().filter(|value| is_line(value) && is_line(name));
-        let value = value.ok_or_else(|| invalid("`headers` is a mapping of names and lines of text"))?;
+        let ours = OURS.iter().any(|own| own.eq_ignore_ascii_case(name));
+        let value = value.as_str().filter(|value| !ours && is_line(value) && is_line(name));
+        let value = value.ok_or_else(|| {
+            invalid("`headers` is a mapping of names and lines of text, and not of what a request is made of")
+        })?;
         headers.push((name.clone(), value.to_owned()));
     }
     Ok(Call {

@@ -3,4 +3,5 @@
 mod festival;
 mod http;
 mod mcp;
+mod own;
 pub mod server;
