@@ -104,8 +104,8 @@ codes! { // table
     0603 BadSchedule Error,
     0604 Wider Warning,
     0605 NobodyProvides Warning,
-    0606 SecretRefused Error,
-    0607 PolicyNotKept Warning,
+    0606 PolicyNotKept Warning,
+    0607 SecretRefused Error,
     // IOA, and names that a project defines.
     0701 NameNotDefined Error,
     0702 NameNotChecked Warning,

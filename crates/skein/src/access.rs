@@ -5,14 +5,18 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use skein_core::{secret_name::slug, time::Time};
+use skein_core::{
+    ir::Workflow,
+    secret_name::{slug, variable},
+    time::Time,
+};
 use skein_dialects::{Diagnostic, Exposure, Principal, Project, Secret, secrets};
 use skein_host::{
     audit::{Actor, Entry, Subject},
     crew::{Grant, Handing},
 };
 
-use crate::project::OnDisk;
+use crate::{config::Config, project::OnDisk};
 
 /// What a project describes of its secrets, as it is for someone.
 #[derive(Debug)]
@@ -110,6 +114,21 @@ impl Access {
             Principal::Tool(_) | Principal::Workflow(_) | Principal::Cap(_) => false,
         }
     }
+}
+
+/// What a workflow says that it needs and nobody has.
+pub fn required(workflow: &Workflow, config: &Config) -> Vec<String> {
+    let names = workflow.labels.get("requires").and_then(|requires| requires["secrets"].as_array());
+    let names = names.into_iter().flatten().filter_map(Value::as_str).map(variable);
+    let missing = names.filter(|name| config.secret(name).is_none());
+    missing
+        .map(|name| {
+            format!(
+                "the workflow `{}` requires the secret `{name}`; add it to `[secrets]` in skein.toml",
+                workflow.id
+            )
+        })
+        .collect()
 }
 
 fn told(diagnostic: &Diagnostic) -> String {

@@ -11,10 +11,9 @@ use std::{
 use serde_json::{Value, json};
 use skein_core::{
     closest::did_you_mean,
-    ir::{GateTimeout, HookAction, Kind, Step, Work, Worker, Workflow},
+    ir::{GateTimeout, HookAction, Kind, Step, Work, Worker},
     limits,
     plan::{Plan, ScopeIx},
-    secret_name::variable,
 };
 use skein_dialects::{Dialect, Overridden, Project, Sort};
 use skein_host::{
@@ -28,7 +27,7 @@ use skein_host::{
 };
 
 use crate::{
-    access::{Access, Asking, Refused},
+    access::{Access, Asking, Refused, required},
     around, channels,
     config::{self, CUSTOM, Config},
     persona,
@@ -129,21 +128,6 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
     problems.sort();
     problems.dedup();
     if problems.is_empty() { Ok(about) } else { Err(Unsettled { problems, refused }) }
-}
-
-/// What a workflow says that it needs and nobody has.
-fn required(workflow: &Workflow, config: &Config) -> Vec<String> {
-    let names = workflow.labels.get("requires").and_then(|requires| requires["secrets"].as_array());
-    let names = names.into_iter().flatten().filter_map(Value::as_str).map(variable);
-    let missing = names.filter(|name| config.secret(name).is_none());
-    missing
-        .map(|name| {
-            format!(
-                "the workflow `{}` requires the secret `{name}`; add it to `[secrets]` in skein.toml",
-                workflow.id
-            )
-        })
-        .collect()
 }
 
 /// What this run is allowed beyond the usual, and what was replaced in its workflow.

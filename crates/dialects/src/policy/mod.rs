@@ -64,7 +64,7 @@ pub fn policy(source: Arc<Source>) -> (Option<Policy>, Vec<Diagnostic>) {
     for what in read.iter().flat_map(Policy::unkept) {
         let message = format!("nobody here sees to this: {what}");
         let span = skein_core::expr::Span::default();
-        let hint = "`skein explain SK0607` says what becomes of it";
+        let hint = "`skein explain SK0606` says what becomes of it";
         sink.push(Diagnostic::new(Code::PolicyNotKept, &sink.source, span, message).hint(hint));
     }
     (read, sink.finish())

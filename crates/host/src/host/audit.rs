@@ -51,9 +51,12 @@ fn tell(running: Running<'_>, event: &Event) -> Vec<Told> {
             decided(running, *opening, *decision, by, reason.as_deref()).into_iter().collect()
         }
         Event::Escalated { opening, approvers, .. } => {
-            let Some((at, _)) = opened(running, *opening) else { return Vec::new() };
-            let input = json!({"approvers": approvers});
-            vec![at_step(running, at, time(), "gate.escalate", "gate", input)]
+            let Some((at, kind)) = opened(running, *opening) else { return Vec::new() };
+            let (kind, action) = match kind {
+                OpeningKind::Hold(_) => ("hold", "hold.escalate"),
+                OpeningKind::Gate | OpeningKind::Wait => ("gate", "gate.escalate"),
+            };
+            vec![at_step(running, at, time(), action, kind, json!({"approvers": approvers}))]
         }
         Event::StepEnded { at, outcome, output, .. } if is_gate(running, *at) => {
             unanswered(running, *at, *outcome, output)

@@ -125,13 +125,13 @@ fn a_secret_is_for_the_tools_and_workflows_that_its_file_names() {
     assert_eq!(granted[0]["input"]["granted_by"], "tool:pay");
     assert_eq!(granted[0]["subject"]["ref"], "bank-token");
     let told = project.ends("validate look.md", 3);
-    assert!(told.contains("SK0606") && told.contains("`one` may not have the secret `bank-token`"), "{told}");
+    assert!(told.contains("SK0607") && told.contains("`one` may not have the secret `bank-token`"), "{told}");
     project.ends("run look.md", 3);
     assert_eq!(records(&project, "secret.refuse"), [] as [Value; 0], "a source that is wrong is not run");
     // A step that asks by itself is no other.
     let own = "  - { id: one, kind: tool, tool: look, metadata: { skein: { secrets: [bank-token] } } }\n";
     project.folder.write("own.md", workflow("own", own));
-    assert!(project.ends("validate own.md", 3).contains("SK0606"));
+    assert!(project.ends("validate own.md", 3).contains("SK0607"));
     let allowed =
         "---\nname: Ours\nsecrets:\n  - { slug: bank-token, access: { reveal: [{ workflow: own }] } }\n---\n";
     project.folder.write("SECRETS.md", allowed);
