@@ -314,6 +314,16 @@ mod tests {
     }
 
     #[test]
+    fn the_page_on_what_agents_are_told_tells_the_truth() {
+        let page = include_str!("../../../docs/context.md");
+        let examples = page.split("```toml\n").skip(1).filter_map(|after| after.split("```").next());
+        let all: Vec<Config> =
+            examples.map(|text| Config::parse(&Source::new(NAME, text)).unwrap()).collect();
+        assert!(all.iter().any(|config| config.mcp.len() == 2 && config.secrets.len() == 2));
+        assert!(all.iter().any(|config| config.memory.reviewer.is_some() && config.memory.usd.is_some()));
+    }
+
+    #[test]
     fn the_page_on_hooks_tells_the_truth() {
         let page = include_str!("../../../docs/hooks.md");
         let example = page.split("```toml\n").nth(1).and_then(|after| after.split("```").next()).unwrap();

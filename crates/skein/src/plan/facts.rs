@@ -161,6 +161,9 @@ fn reach(work: &WorkView) -> Vec<String> {
     }));
     facts.extend(work.gives.iter().map(|give| format!("gives {} at {}", give.artifact, give.path)));
     facts.extend((!work.tools.is_empty()).then(|| format!("may use {}", few(&work.tools, "and"))));
+    facts.extend(
+        work.servers.iter().map(|server| format!("has the server {}: {}", server.name, short(&server.at))),
+    );
     let memory = work.memory_tokens.map(|n| format!("up to {} tokens of memory", grouped(n.into())));
     let told: Vec<String> = work.told.iter().cloned().chain(memory).collect();
     facts.extend((!told.is_empty()).then(|| format!("is told {}", few(&told, "and"))));

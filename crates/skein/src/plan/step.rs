@@ -4,12 +4,13 @@ use serde::Serialize;
 use serde_json::Value;
 use skein_core::{
     engine::Role,
-    ir::{Binding, Gate, Isolation, Kind, KindName, Level, LoopTest, Per, Ruling, Step, Wait, Work},
+    ir::{Binding, Gate, Isolation, Kind, KindName, Level, LoopTest, Per, Ruling, Step, Wait, Work, Worker},
     plan::ScopeIx,
 };
-use skein_host::crew::Wanted;
-
-use skein_host::crew::{Keeping, OnRetry};
+use skein_host::{
+    agent::Server,
+    crew::{Keeping, OnRetry, Wanted},
+};
 
 use super::{
     Inner, Viewer,
@@ -92,6 +93,9 @@ pub struct WorkView {
     /// What it may do; none named where the worker's own settings say.
     pub may: Vec<&'static str>,
     pub tools: Vec<String>,
+    /// The servers among them, and how each is started or where it is asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerView>,
     /// Context modules that its agent is told, and how many tokens of what is remembered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub told: Vec<String>,
@@ -152,6 +156,12 @@ pub struct InputView {
     pub value: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ServerView {
+    pub name: String,
+    pub at: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -274,6 +284,7 @@ impl WorkView {
             model: model(step, &work.worker, config),
             may: may(&work.worker),
             tools: tools(&work.worker),
+            servers: servers(&work.worker, config),
             told: wanted.modules,
             memory_tokens: wanted.memory.map(|memory| memory.max_tokens),
             workspace: workspace.clone(),
@@ -299,6 +310,18 @@ impl WorkView {
             agents: turns(step, &work.worker, config),
         }
     }
+}
+
+/// The servers of tools that the configuration describes.
+fn servers(worker: &Worker, config: &Config) -> Vec<ServerView> {
+    let named =
+        tools(worker).into_iter().filter_map(|tool| tool.strip_prefix(Server::SORT).map(str::to_owned));
+    let view = |name: String| {
+        let server = config.mcp.get(&name)?;
+        let at = server.url.clone().unwrap_or_else(|| server.command.join(" "));
+        Some(ServerView { name, at })
+    };
+    named.filter_map(view).collect()
 }
 
 fn takes(work: &Work) -> Vec<TakeView> {

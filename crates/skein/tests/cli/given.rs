@@ -87,6 +87,8 @@ fn a_server_that_is_half_described_is_refused() {
 fn a_program_of_ones_own_is_given_no_server() {
     let project = project(TICKETS, &naming("mcp:tickets"));
     let run = project.json("run w.yaml", 0)["run_id"].as_str().unwrap().to_owned();
+    let plan = project.ends("plan w.yaml", 0);
+    assert!(plan.contains("has the server tickets: cat"), "{plan}");
     let log = project.ends(&format!("logs {run}"), 0);
     assert!(log.contains("`mcp:tickets` is given to coding agents alone, and this is none"), "{log}");
 }

@@ -97,10 +97,15 @@ pub struct Folder(pub PathBuf);
 impl Folder {
     pub fn new() -> Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("skein-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
+        let named = || {
+            let name = format!("skein-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            std::env::temp_dir().join(name)
+        };
+        // One that is there was left by a test that was killed, in a process of the same number.
+        let path = std::iter::repeat_with(named).take(1_000).find(|path| fs::create_dir(path).is_ok());
+        let path = path.expect("a folder can be made");
         // Marks the root of a project, so that nothing above the folder matters.
-        fs::create_dir_all(path.join(".git")).expect("a folder can be made");
+        fs::create_dir(path.join(".git")).expect("a folder can be made");
         Folder(fs::canonicalize(path).expect("it is there"))
     }
 

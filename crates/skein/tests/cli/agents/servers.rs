@@ -26,7 +26,8 @@ for_each_agent!(
     a_server_is_behind_the_wall,
     a_step_that_names_none_has_none,
     a_server_that_does_not_start,
-    a_server_at_an_address_is_asked
+    a_server_at_an_address_is_asked,
+    without_a_network_there_is_no_server,
 );
 
 /// The server that the tests are built with.
@@ -146,4 +147,15 @@ fn a_server_at_an_address_is_asked(kind: Kind) {
     project.folder.write("skein.toml", format!("{before}{own}"));
     project.ends("run flow.yaml", 0);
     assert_eq!(project.read("said"), "The tide is in.\n");
+}
+
+/// Its agent needs a network to reach its model, so nothing would keep the server from it.
+fn without_a_network_there_is_no_server(kind: Kind) {
+    let model = Model::new([say("Nothing to tell.")]);
+    let workflow = TOLD.to_owned() + "    x-skein: {network: none}\n";
+    let project = project(kind, &model, "\"READ\", \"EDIT\"", &workflow);
+    let result = project.json("run flow.yaml", 4);
+    let message = result["steps"][0]["error"]["message"].as_str().unwrap();
+    assert!(message.contains("nothing keeps the server `tidings` of its agent from the network"), "{result}");
+    assert_eq!(model.answers(), 0);
 }
