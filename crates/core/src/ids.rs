@@ -51,6 +51,11 @@ fn check(text: &str) -> Result<(), IdError> {
     if text == "." || text == ".." {
         return Err(IdError::Dots(text.to_owned()));
     }
+    // Nearly all names are such, and need no closer look.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if text.bytes().all(is_plain) && !text.starts_with('-') {
+        return Ok(());
+    }
     if let Some(c) = text.chars().find(|c| matches!(c, '/' | '\\') || c.is_control() || hides_text(*c)) {
         return Err(IdError::Character(c));
     }

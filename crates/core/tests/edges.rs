@@ -10,7 +10,15 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
     ("skein-core", &["blake3", "jsonschema", "serde", "serde_json", "thiserror"], &[]),
     (
         "skein-dialects",
-        &["skein-core", "annotate-snippets", "granit-parser", "serde", "serde_json", "unicode-normalization"],
+        &[
+            "skein-core",
+            "annotate-snippets",
+            "granit-parser",
+            "memchr",
+            "serde",
+            "serde_json",
+            "unicode-normalization",
+        ],
         // The schemas for editors are checked against the inputs.
         &["jsonschema"],
     ),

@@ -35,8 +35,8 @@ impl Source {
 
     fn lines(&self) -> &[u32] {
         self.lines.get_or_init(|| {
-            let breaks = self.text.match_indices('\n');
-            std::iter::once(0).chain(breaks.map(|(at, _)| Span::new(at + 1, at + 1).start)).collect()
+            let breaks = memchr::memchr_iter(b'\n', self.text.as_bytes());
+            std::iter::once(0).chain(breaks.map(|at| Span::new(at + 1, at + 1).start)).collect()
         })
     }
 

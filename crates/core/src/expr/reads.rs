@@ -20,8 +20,14 @@ pub struct Read<'a> {
 impl Expr {
     /// Every reference, in the order in which they are written, whether or not it would be evaluated.
     pub fn reads(&self) -> Vec<Read<'_>> {
-        if let Node::Literal { .. } = &*self.node {
-            return Vec::new();
+        // Most are a text or one reference, and need no list of what is still to be looked at.
+        match &*self.node {
+            Node::Literal { .. } => return Vec::new(),
+            Node::Ref { span, root, path, lenient_outputs } => {
+                let at = String::new();
+                return vec![Read { root, path, lenient_outputs: *lenient_outputs, span: *span, at }];
+            }
+            _ => {}
         }
         let mut reads = Vec::new();
         // Backwards, so that what is popped next is what is written next.

@@ -98,6 +98,7 @@ fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
         skein: &spec.skein,
         known: steps.iter().map(|step| &step.id.value).collect(),
         undo,
+        usual: None,
         lowering,
     };
     let lowered = steps.iter().map(|step| lower.step(step).map(Arc::new)).collect::<Option<_>>();

@@ -6,8 +6,8 @@ use skein_core::{
     expr::{Expr, ioa},
     ids::StepId,
     ir::{
-        Binding, Effect, Effects, ErrorClass, Gate, GateTimeout, HoldReason, Kind, Per, Retry, Schema, Step,
-        StepPolicy, Undo, Work, Worker,
+        Binding, Effect, Effects, ErrorClass, Gate, GateTimeout, HoldReason, Kind, Per, Policy, Retry,
+        Schema, Step, StepPolicy, Undo, Work, Worker,
     },
 };
 
@@ -31,6 +31,8 @@ pub(super) struct Steps<'a, 'l> {
     pub skein: &'a XSkein,
     pub known: HashSet<&'a StepId>,
     pub undo: BTreeMap<&'a StepId, &'a Compensation<'a>>,
+    /// What holds for a step that says nothing of its failures, once one has been met.
+    pub usual: Option<Policy>,
 }
 
 /// What a gate asks; none for a step that an agent does.
@@ -56,7 +58,10 @@ impl Steps<'_, '_> {
             step.inputs = self.inputs(source);
             step.outputs = source.output.map(|given| Schema::new(given.node.json())).unwrap_or_default();
         }
-        step.policy = self.policy(source, &step.kind).into();
+        step.policy = match gate {
+            Some(_) => gate_policy(source, self.policy).into(),
+            None => self.work_policy(source, &step.kind),
+        };
         source.skein.apply(self.skein, &mut step);
         self.lowering.share(&mut step);
         step.undo = self.undo.get(&source.id.value).map(|entry| Box::new(undo(source, entry, &step)));
@@ -123,23 +128,32 @@ impl Steps<'_, '_> {
         bindings.collect()
     }
 
-    fn policy(&self, source: &syntax::Step<'_>, kind: &Kind) -> StepPolicy {
-        let is_gate = matches!(kind, Kind::Gate(_));
-        let effects = effects(source.on_failure.as_ref().map(|word| word.value), self.policy, is_gate);
-        if is_gate {
-            return StepPolicy { effects, ..StepPolicy::default() };
+    /// Most steps say nothing of their own, and share what that means.
+    fn work_policy(&mut self, source: &syntax::Step<'_>, kind: &Kind) -> Policy {
+        let is_usual = source.on_failure.is_none() && source.timeout.is_none() && source.retry.is_none();
+        if let Some(usual) = self.usual.as_ref().filter(|_| is_usual) {
+            return usual.clone();
         }
         let retry = retry(source);
-        StepPolicy {
+        let policy = Policy::from(StepPolicy {
             timeout: source.timeout,
             timeout_per: Per::Step,
-            effects,
+            effects: effects(source.on_failure.as_ref().map(|word| word.value), self.policy, false),
             holds: [(ErrorClass::Governance, HoldReason::Governance)].into(),
             on_interrupted: on_interrupted(kind, &retry),
             retry,
             ..StepPolicy::default()
+        });
+        if is_usual {
+            self.usual = Some(policy.clone());
         }
+        policy
     }
+}
+
+fn gate_policy(source: &syntax::Step<'_>, policy: FailurePolicy) -> StepPolicy {
+    let effects = effects(source.on_failure.as_ref().map(|word| word.value), policy, true);
+    StepPolicy { effects, ..StepPolicy::default() }
 }
 
 fn work(agent: Option<&Spanned<&str>>, action: Option<&Spanned<&str>>) -> Work {
@@ -189,7 +203,7 @@ fn trigger_binding() -> Binding {
 }
 
 fn output_binding(id: &StepId) -> Binding {
-    binding(format!("steps.{id}.output"), output_of(id))
+    binding(["steps.", id.as_str(), ".output"].concat(), output_of(id))
 }
 
 fn output_of(id: &StepId) -> Expr {

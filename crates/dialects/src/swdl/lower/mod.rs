@@ -104,7 +104,7 @@ fn lower_workflow(
         .filter_map(|(name, given)| expressions.variable(*given).map(|expr| ((*name).to_owned(), expr)));
     let env = env.collect();
     let (hooks, parts) = hooks::lower(&source.hooks, &mut expressions);
-    let steps = Stages { expressions: &mut expressions, source: &source }.all(stages);
+    let steps = Stages { expressions: &mut expressions, source: &source, usual: None }.all(stages);
 
     let mut scope = Scope::new(Shape::Graph, steps);
     scope.timeout = Some(source.config.timeout.unwrap_or(defaults::TIMEOUT));

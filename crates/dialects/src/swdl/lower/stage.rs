@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use skein_core::{
     expr::{Expr, swdl::Scope},
     ids::StepId,
-    ir::{self, Approver, Each, Gate, Kind, Per, Shape, Step, StepPolicy, Work, Worker},
+    ir::{self, Approver, Each, Gate, Kind, Per, Policy, Shape, Step, StepPolicy, Work, Worker},
     limits,
 };
 
@@ -30,6 +30,8 @@ use crate::{
 pub(super) struct Stages<'e, 'a, 'l> {
     pub expressions: &'e mut Expressions<'a, 'l>,
     pub source: &'e Workflow<'a>,
+    /// What holds for a stage without an error policy, once one has been met.
+    pub usual: Option<Policy>,
 }
 
 impl<'a> Stages<'_, 'a, '_> {
@@ -84,9 +86,23 @@ impl<'a> Stages<'_, 'a, '_> {
 
     fn agent(&mut self, stage: &Stage<'a>, asked: &Asked<'a>, chosen: Chosen<'a>) -> Step {
         let mut step = self.asked(&stage.id, asked, Scope::Stage);
-        step.policy = self.work_policy(&step.kind, &[&stage.policy]).into();
-        step.policy.effects = chosen.effects();
+        step.policy = self.agent_policy(stage, &step.kind, chosen);
         step
+    }
+
+    /// Most stages say nothing of their own, and share what that means.
+    fn agent_policy(&mut self, stage: &Stage<'a>, kind: &Kind, chosen: Chosen<'a>) -> Policy {
+        let is_usual = stage.policy.is_usual();
+        let same = |usual: &&Policy| is_usual && usual.on_interrupted == on_interrupted(kind, &usual.retry);
+        if let Some(usual) = self.usual.as_ref().filter(same) {
+            return usual.clone();
+        }
+        let effects = chosen.effects();
+        let policy = Policy::from(StepPolicy { effects, ..self.work_policy(kind, &[&stage.policy]) });
+        if is_usual {
+            self.usual = Some(policy.clone());
+        }
+        policy
     }
 
     /// How work is tried, by the first of these that says something.

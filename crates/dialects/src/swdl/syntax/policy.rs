@@ -20,6 +20,13 @@ pub(in crate::swdl) struct StagePolicy<'a> {
     pub timeout: Option<(Given<'a>, Millis)>,
 }
 
+impl StagePolicy<'_> {
+    /// Whether it says nothing.
+    pub fn is_usual(&self) -> bool {
+        self.retry.is_none() && self.on_failure.is_none() && self.timeout.is_none()
+    }
+}
+
 /// The `error_policy` of the workflow.
 #[derive(Debug, Default)]
 pub(in crate::swdl) struct WorkflowPolicy<'a> {
