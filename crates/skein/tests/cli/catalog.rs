@@ -55,7 +55,10 @@ fn shop() -> Folder {
         .write("agents/packer.md", "---\nname: packer\ndescription: Packs parcels.\n---\nYou pack.\n")
         .write(".ioa/agents/clerk.yaml", "kind: Agent\nmetadata: { name: clerk }\nspec: { domain: shop, purpose: Counts. }\n")
         .write("domains/shop.yaml", "kind: Domain\nmetadata: { name: shop }\n")
-        .write("governance/usual.yaml", "kind: Governance\nmetadata: { name: usual }\n")
+        .write(
+            "governance/usual.yaml",
+            "apiVersion: ioa.dev/v0.2\nkind: Governance\nmetadata: { name: usual }\nspec: { domain: shop }\n",
+        )
         .write("skills/search/SKILL.md", "---\nname: search\ndescription: Finds things.\n---\n")
         .write("context/rules.md", "Be kind.\n")
         .write("collection/collection.toml", "[collection]\nname = \"shared\"\n")

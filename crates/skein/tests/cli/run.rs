@@ -199,6 +199,9 @@ fn aip15_asks_before_a_tool_that_changes_something() {
         ("", "approval: policy:finance", true),
     ] {
         let folder = copy("aip15");
+        let policy = "---\nschema: agentgovernance/v1\ndoctype: policy\nslug: finance\nversion: 1.0.0\n\
+                      match: { action: tool.call }\ndecision: escalate\n---\n";
+        folder.write(".policies/finance/POLICY.md", policy);
         let path = ".tools/parcel-weigh/TOOL.md";
         folder.write(path, read(&folder, path).replacen("idempotent: true", tool, 1));
         let path = "pack-parcel/WORKFLOW.md";
