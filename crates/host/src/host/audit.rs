@@ -50,6 +50,10 @@ fn tell(running: Running<'_>, event: &Event) -> Vec<Told> {
         Event::Decided { opening, decision, by, reason } => {
             decided(running, *opening, *decision, by, reason.as_deref()).into_iter().collect()
         }
+        // One of several who have to say so.
+        Event::Approved { opening, by, reason } => {
+            decided(running, *opening, Decision::Approve, by, reason.as_deref()).into_iter().collect()
+        }
         Event::Escalated { opening, approvers, .. } => {
             let Some((at, kind)) = opened(running, *opening) else { return Vec::new() };
             let (kind, action) = match kind {
