@@ -101,7 +101,7 @@ fn files_are_given_back_after_a_failure_and_their_failure_fails_nothing() {
     assert_eq!(project.read("out"), "in the way");
 }
 
-/// A pipe in the place of a file holds up what gives the files back, and there the engine is killed.
+/// The engine is killed at each moment between the end of the work and the end of the run.
 #[test]
 fn a_kill_between_the_end_and_the_files_gives_them_whole() {
     let project = project("");
