@@ -291,6 +291,11 @@ fn what_governance_stops_goes_on_when_somebody_says_so() {
     project.ends(&format!("approve {run} handover"), 0);
     assert_eq!(project.json(&format!("resume {run}"), 0)["status"], "succeeded");
     assert_eq!(project.read("handover.txt"), "handed over\n");
+    let told = project.read(&format!(".skein/runs/{run}/telemetry.jsonl"));
+    let told = told.lines().filter(|line| line.contains(".governance_escalation_triggered"));
+    let told: Vec<&str> = told.collect();
+    let [one] = told[..] else { panic!("it is told once: {told:?}") };
+    assert!(one.contains("\"handover\"") && one.contains("\"alert\""), "{one}");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use skein_core::{
-    engine::{InstanceIx, Outcome, RunState, StepAt, Walk, utc},
+    engine::{InstanceIx, Opening, OpeningKind, Outcome, RunState, StepAt, Walk, utc},
     ids::{RunId, uuid},
-    ir::{Effect, Kind, RunStatus, Step, Then, Worker, Workflow},
+    ir::{Effect, HoldReason, Kind, RunStatus, Step, Then, Worker, Workflow},
     plan::Plan,
     time::{Millis, Time},
 };
@@ -40,8 +40,10 @@ fn correlation(run: &RunId) -> String {
 pub fn all(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
     let count = state.instances.first().map_or(0, |root| root.steps.len());
     let steps = (0..).take(count).filter_map(|step| of_step(plan, state, StepAt(InstanceIx::ROOT, step)));
-    let mut events: Vec<(Time, TelemetryEvent)> = steps.collect();
-    // Steps in the order in which they ended; the run's own events are before and after them.
+    let openings = (0..).take(state.openings.len()).map(Opening);
+    let stopped = openings.filter_map(|opening| of_opening(plan, state, opening));
+    let mut events: Vec<(Time, TelemetryEvent)> = stopped.chain(steps).collect();
+    // In the order in which it happened; the run's own events are before and after them.
     events.sort_by_key(|(at, _)| *at);
     let (begun, later): (Vec<_>, Vec<_>) =
         of_run(plan, state).into_iter().partition(|event| event.event.ends_with("_started"));
@@ -94,6 +96,20 @@ pub fn of_step(plan: &Plan, state: &RunState, at: StepAt) -> Option<(Time, Telem
     };
     let part = format!("step.{}.{}", at.1, ended.visit);
     Some((end, of.event(name, class, (&part, end), payload)))
+}
+
+/// What governance stopped and people were asked about, and when.
+pub fn of_opening(plan: &Plan, state: &RunState, opening: Opening) -> Option<(Time, TelemetryEvent)> {
+    let of = Of::new(plan, state)?;
+    let asked = state.opening(opening)?;
+    if asked.at.0 != InstanceIx::ROOT || asked.kind != OpeningKind::Hold(HoldReason::Governance) {
+        return None;
+    }
+    let step = of.step(asked.at);
+    let payload = json!({"stepName": step.id.as_str(), "agent": agent(step), "reason": asked.message});
+    let part = format!("governance.{}", opening.0);
+    let event = of.event("governance_escalation_triggered", "alert", (&part, asked.opened), payload);
+    Some((asked.opened, event))
 }
 
 /// A run that has begun.

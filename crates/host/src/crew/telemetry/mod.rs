@@ -109,6 +109,9 @@ fn news(running: Running<'_>, batch: &Batch) -> Vec<TelemetryEvent> {
             Event::StepEnded { at, .. } => {
                 events.extend(ioa::of_step(plan, state, *at).map(|(_, event)| event));
             }
+            Event::StepHeld { opening, .. } => {
+                events.extend(ioa::of_opening(plan, state, *opening).map(|(_, event)| event));
+            }
             Event::UndoBegan { .. } | Event::RunDecided { .. } => whole = true,
             _ => {}
         }
