@@ -133,6 +133,17 @@ pub(crate) fn too_large(source: &Arc<Source>) -> Option<Diagnostic> {
     (size > most).then(|| Diagnostic::new(Code::LargeSource, source, span, message).hint(hint))
 }
 
+/// Files are those of the workflow that is run, so that those of one that is called are nobody's.
+fn warn_of_files(called: &Workflow, source: &Arc<Source>, sink: &mut Sink) {
+    if called.files_in.is_empty() && called.files_out.is_empty() {
+        return;
+    }
+    let message = "where this workflow is called, its files are neither staged nor given back";
+    let span = skein_core::expr::Span::default();
+    let diagnostic = Diagnostic::new(Code::IgnoredField, source, span, message.to_owned());
+    sink.push(diagnostic.hint("name them in the workflow that calls it, and pass on what it needs of them"));
+}
+
 /// A source that has been read.
 struct Read {
     key: String,
@@ -162,8 +173,11 @@ impl Files<'_> {
         }
         self.numbers.insert(source.key.clone(), self.read.len());
         let key = source.key.clone();
-        let mut sink = Sink::new(source);
+        let mut sink = Sink::new(source.clone());
         let (dialect, lowered) = read(&mut sink, self.project);
+        if let Some(lowered) = lowered.as_ref().filter(|_| !self.read.is_empty()) {
+            warn_of_files(&lowered.workflow, &source, &mut sink);
+        }
         let file = lowered.map(|lowered| {
             let Lowered { workflow, places, voice, calls, overridden, .. } = lowered;
             File { workflow: Arc::new(workflow), places, voice, calls, overridden }

@@ -61,6 +61,17 @@ fn files_are_staged_and_given_back_and_what_was_not_made_is_told() {
 }
 
 #[test]
+fn files_of_a_workflow_that_is_called_are_warned_of() {
+    let project = project("");
+    let steps = "  - { id: all, kind: subworkflow, workflow: flow }\n";
+    project.folder.write("outer.md", workflow("outer", steps));
+    project.folder.write(".workflows/flow/WORKFLOW.md", project.read("flow.md"));
+    let told = project.ends("validate outer.md", 0);
+    assert!(told.contains("its files are neither staged nor given back"), "{told}");
+    assert!(!project.ends("validate flow.md", 0).contains("its files are neither"));
+}
+
+#[test]
 fn a_file_that_is_not_there_keeps_the_run_from_beginning() {
     let project = project("");
     fs::remove_file(project.path("in/flow.txt")).unwrap();
