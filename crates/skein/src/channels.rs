@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// What can be asked for: events of IOA without their domain, their classes, or all.
-const EVENTS: [&str; 10] = [
+const EVENTS: [&str; 14] = [
     "*",
     "audit",
     "trace",
@@ -26,6 +26,10 @@ const EVENTS: [&str; 10] = [
     "workflow_completed",
     "workflow_failed",
     "workflow_compensating",
+    "agent_started",
+    "agent_completed",
+    "agent_failed",
+    "governance_escalation_triggered",
 ];
 
 /// Looks up the channel that a hook names, with the secrets that it needs. One that the project does not have is told of

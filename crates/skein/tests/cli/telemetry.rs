@@ -43,21 +43,31 @@ fn a_run_tells_what_the_format_asks_for() {
         names(&events),
         [
             "travel.workflow_started",
+            "travel.agent_started",
+            "travel.agent_completed",
             "travel.workflow_step_completed",
+            "travel.agent_started",
+            "travel.agent_completed",
             "travel.workflow_step_completed",
+            "travel.agent_started",
+            "travel.agent_failed",
             "travel.workflow_step_failed",
             "travel.workflow_completed",
         ]
     );
+    let of_agents = |event: &&Value| event["event"].as_str().unwrap().starts_with("travel.agent_");
+    let (agents, of_run): (Vec<&Value>, Vec<&Value>) = events.iter().partition(of_agents);
+    assert_eq!(agents[0]["payload"]["agentName"], "desk");
+    assert!(agents[5]["payload"]["error"].as_str().unwrap().contains("no money"), "{}", agents[5]);
     assert!(events.iter().all(|event| event["correlationId"] == events[0]["correlationId"]), "{events:?}");
     assert!(events.iter().all(|event| event["payload"]["workflowName"] == "trip"));
     assert_eq!(events[0]["payload"]["domainsInvolved"], serde_json::json!(["travel", "finance"]));
-    assert_eq!((&events[1]["payload"]["stepName"], &events[1]["class"]), (&"book".into(), &"trace".into()));
-    assert_eq!(events[1]["payload"]["agent"], "desk");
-    assert!(events[1]["payload"]["durationMs"].is_u64());
-    assert_eq!((&events[3]["class"], &events[3]["payload"]["onFailure"]), (&"alert".into(), &"skip".into()));
-    assert!(events[3]["payload"]["error"].as_str().unwrap().contains("no money"), "{}", events[3]);
-    assert_eq!(events[4]["payload"]["stepsCompleted"], 2);
+    assert_eq!((&of_run[1]["payload"]["stepName"], &of_run[1]["class"]), (&"book".into(), &"trace".into()));
+    assert_eq!(of_run[1]["payload"]["agent"], "desk");
+    assert!(of_run[1]["payload"]["durationMs"].is_u64());
+    assert_eq!((&of_run[3]["class"], &of_run[3]["payload"]["onFailure"]), (&"alert".into(), &"skip".into()));
+    assert!(of_run[3]["payload"]["error"].as_str().unwrap().contains("no money"), "{}", of_run[3]);
+    assert_eq!(of_run[4]["payload"]["stepsCompleted"], 2);
     // The channel is told the same.
     let all = lines(&project.read("all.jsonl"));
     assert_eq!(names(&all), names(&events));
@@ -69,15 +79,20 @@ fn a_run_that_is_undone_raises_alarms() {
     let project = project("[channels.bad]\nkind = \"file\"\npath = \"bad.jsonl\"\nevents = [\"alert\"]\n");
     project.folder.write("fail-pay", "");
     let run = project.json("run trip.yaml", 4)["run_id"].as_str().unwrap().to_owned();
-    let alerts = ["travel.workflow_step_failed", "travel.workflow_compensating", "travel.workflow_failed"];
+    let alerts = [
+        "travel.agent_failed",
+        "travel.workflow_step_failed",
+        "travel.workflow_compensating",
+        "travel.workflow_failed",
+    ];
     let bad = lines(&project.read("bad.jsonl"));
     assert_eq!(names(&bad), alerts);
-    assert_eq!(bad[1]["payload"]["compensationSteps"], serde_json::json!(["book"]));
+    assert_eq!(bad[2]["payload"]["compensationSteps"], serde_json::json!(["book"]));
     assert_eq!(
-        (&bad[2]["payload"]["failedStep"], &bad[2]["payload"]["failurePolicy"]),
+        (&bad[3]["payload"]["failedStep"], &bad[3]["payload"]["failurePolicy"]),
         (&"pay".into(), &"compensate".into())
     );
-    assert_eq!(told(&project, &run).len(), 5);
+    assert_eq!(told(&project, &run).len(), 9);
 }
 
 /// What was told before a crash is not told again, and nothing is missing.
@@ -103,7 +118,19 @@ fn a_crash_doubles_nothing_in_the_file() {
     let whole: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let mut ids: Vec<&str> = whole.iter().map(|event| event["id"].as_str().unwrap()).collect();
     ids.sort_unstable();
-    let parts = ["end", "started", "step.0.1", "step.1.1", "step.2.1"];
+    let parts = [
+        "agent.0.1.ended",
+        "agent.0.1.started",
+        "agent.1.1.ended",
+        "agent.1.1.started",
+        "agent.2.1.ended",
+        "agent.2.1.started",
+        "end",
+        "started",
+        "step.0.1",
+        "step.1.1",
+        "step.2.1",
+    ];
     assert_eq!(ids, parts.map(|part| format!("{run}.telemetry.{part}")), "{text}");
 }
 
@@ -111,7 +138,7 @@ fn a_crash_doubles_nothing_in_the_file() {
 fn a_channel_that_fails_changes_nothing_and_is_noted_once() {
     let project = project("[channels.bad]\nkind = \"file\"\npath = \".\"\nevents = [\"*\"]\n");
     let run = project.json("run trip.yaml", 0)["run_id"].as_str().unwrap().to_owned();
-    assert_eq!(told(&project, &run).len(), 5);
+    assert_eq!(told(&project, &run).len(), 11);
     let failed = lines(&project.read(&format!(".skein/runs/{run}/telemetry-failed.jsonl")));
     assert_eq!((failed.len(), &failed[0]["channel"]), (1, &"bad".into()), "{failed:?}");
 }

@@ -39,15 +39,17 @@ fn correlation(run: &RunId) -> String {
 /// Everything that has happened so far, of the run as a whole and of each step.
 pub fn all(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
     let count = state.instances.first().map_or(0, |root| root.steps.len());
-    let steps = (0..).take(count).filter_map(|step| of_step(plan, state, StepAt(InstanceIx::ROOT, step)));
+    let steps = (0..).take(count).map(|step| StepAt(InstanceIx::ROOT, step));
+    let begun = steps.clone().filter_map(|at| of_start(plan, state, at));
+    let ended = steps.flat_map(|at| of_step(plan, state, at));
     let openings = (0..).take(state.openings.len()).map(Opening);
     let stopped = openings.filter_map(|opening| of_opening(plan, state, opening));
-    let mut events: Vec<(Time, TelemetryEvent)> = stopped.chain(steps).collect();
+    let mut events: Vec<(Time, TelemetryEvent)> = begun.chain(stopped).chain(ended).collect();
     // In the order in which it happened; the run's own events are before and after them.
     events.sort_by_key(|(at, _)| *at);
-    let (begun, later): (Vec<_>, Vec<_>) =
-        of_run(plan, state).into_iter().partition(|event| event.event.ends_with("_started"));
-    begun.into_iter().chain(events.into_iter().map(|(_, event)| event)).chain(later).collect()
+    let (first, last): (Vec<_>, Vec<_>) =
+        of_run(plan, state).into_iter().partition(|event| event.event.ends_with("workflow_started"));
+    first.into_iter().chain(events.into_iter().map(|(_, event)| event)).chain(last).collect()
 }
 
 /// What has happened to the run as a whole.
@@ -74,28 +76,51 @@ pub fn of_run(plan: &Plan, state: &RunState) -> Vec<TelemetryEvent> {
     events
 }
 
-/// What became of a step, if it has ended, and when.
-pub fn of_step(plan: &Plan, state: &RunState, at: StepAt) -> Option<(Time, TelemetryEvent)> {
-    let of = Of::new(plan, state)?;
-    if at.0 != InstanceIx::ROOT {
-        return None;
-    }
-    let (step, ended) = (of.step(at), state.step(at));
-    let more = state.more(at)?;
+/// That an agent has begun with a step, and when.
+pub fn of_start(plan: &Plan, state: &RunState, at: StepAt) -> Option<(Time, TelemetryEvent)> {
+    let of = Of::new(plan, state).filter(|_| at.0 == InstanceIx::ROOT)?;
+    let started = state.more(at)?.started?;
+    let payload = json!({"agentName": agent(of.step(at))?, "stepName": of.step(at).id.as_str()});
+    let part = format!("agent.{}.{}.started", at.1, state.step(at).visit);
+    Some((started, of.event("agent_started", "trace", (&part, started), payload)))
+}
+
+/// What became of a step and of its agent, if it has ended, and when.
+pub fn of_step(plan: &Plan, state: &RunState, at: StepAt) -> Vec<(Time, TelemetryEvent)> {
+    ended(plan, state, at).unwrap_or_default()
+}
+
+fn ended(plan: &Plan, state: &RunState, at: StepAt) -> Option<Vec<(Time, TelemetryEvent)>> {
+    let of = Of::new(plan, state).filter(|_| at.0 == InstanceIx::ROOT)?;
+    let (step, ended, more) = (of.step(at), state.step(at), state.more(at)?);
     let end = more.ended?;
-    let took = more.started.map_or(Millis(0), |started| end.since(started));
-    let mut payload = json!({"stepName": step.id.as_str(), "agent": agent(step), "durationMs": took.0});
-    let (name, class) = match ended.outcome? {
-        Outcome::Succeeded => ("workflow_step_completed", "trace"),
+    let well = match ended.outcome? {
+        Outcome::Succeeded => true,
         Outcome::Skipped(_) => return None,
-        _ => {
-            payload["error"] = more.error.as_ref().map_or(Value::Null, |error| error.message.clone().into());
-            payload["onFailure"] = ended.effect.map(on_failure).into();
-            ("workflow_step_failed", "alert")
-        }
+        _ => false,
     };
+    let took = more.started.map_or(Millis(0), |started| end.since(started));
+    let error = more.error.as_ref().map(|error| error.message.as_str());
+    let mut events = Vec::new();
+    // A gate has nobody, and a step that was never begun had nobody yet.
+    if let Some(name) = agent(step).filter(|_| more.started.is_some()) {
+        let mut payload =
+            json!({"agentName": name, "stepName": step.id.as_str(), "durationMs": took.0, "error": error});
+        payload.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !value.is_null()));
+        let part = format!("agent.{}.{}.ended", at.1, ended.visit);
+        let (name, class) = if well { ("agent_completed", "trace") } else { ("agent_failed", "alert") };
+        events.push((end, of.event(name, class, (&part, end), payload)));
+    }
+    let mut payload = json!({"stepName": step.id.as_str(), "agent": agent(step), "durationMs": took.0});
+    if !well {
+        payload["error"] = error.into();
+        payload["onFailure"] = ended.effect.map(on_failure).into();
+    }
+    let (name, class) =
+        if well { ("workflow_step_completed", "trace") } else { ("workflow_step_failed", "alert") };
     let part = format!("step.{}.{}", at.1, ended.visit);
-    Some((end, of.event(name, class, (&part, end), payload)))
+    events.push((end, of.event(name, class, (&part, end), payload)));
+    Some(events)
 }
 
 /// What governance stopped and people were asked about, and when.

@@ -19,7 +19,7 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Batch, Event},
+    engine::{Batch, Event, Role},
     ids::RunId,
 };
 
@@ -107,7 +107,10 @@ fn news(running: Running<'_>, batch: &Batch) -> Vec<TelemetryEvent> {
     for record in &batch.records {
         match &record.event {
             Event::StepEnded { at, .. } => {
-                events.extend(ioa::of_step(plan, state, *at).map(|(_, event)| event));
+                events.extend(ioa::of_step(plan, state, *at).into_iter().map(|(_, event)| event));
+            }
+            Event::AttemptStarted { attempt, .. } if attempt.role == Role::Main => {
+                events.extend(ioa::of_start(plan, state, attempt.at).map(|(_, event)| event));
             }
             Event::StepHeld { opening, .. } => {
                 events.extend(ioa::of_opening(plan, state, *opening).map(|(_, event)| event));
