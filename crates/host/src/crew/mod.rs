@@ -31,6 +31,7 @@ pub mod relay;
 pub mod remote;
 pub mod replay;
 mod request;
+mod shared;
 mod surroundings;
 mod telemetry;
 mod told;
@@ -39,16 +40,16 @@ mod tree;
 mod verdict;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Condvar, Mutex, OnceLock},
     thread::JoinHandle,
     time::Duration,
 };
 
 use skein_core::{
-    engine::{Assignment, AttemptEnd, AttemptId, Batch, Cost, Event, Publication, Report},
+    engine::{Assignment, AttemptId, Batch, Event, Publication},
     ids::RunId,
     limits,
     plan::Plan,
@@ -64,10 +65,9 @@ pub use surroundings::{Asking, Skill, Surroundings};
 pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 
 use self::{
-    attempt::{Begun, Laid},
-    company::Company,
     job::Job,
     live::{Doing, Live},
+    shared::Shared,
     telemetry::Telemetry,
     tree::Trees,
 };
@@ -75,9 +75,8 @@ use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
     secret::Secrets,
-    wall::{self, Kept},
-    worker::{self, Filter, Handle, NewFilter, Record, StateMark, Task, Tell, Work},
-    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, has_files, root::PathError},
+    worker::{self, Filter, Record, StateMark, Work},
+    workspace::{Contexts, Root, RunDir, has_files, root::PathError},
 };
 
 /// How long what an earlier life left may take to end.
@@ -105,39 +104,6 @@ pub struct Crew {
     telemetry: Telemetry,
     /// Who takes away the files of runs that are over.
     removing: Vec<JoinHandle<()>>,
-}
-
-/// What was settled about runs. Of many that are begun together it is often the same, and then it is read once, and the
-/// schemas of their tools are made ready once.
-#[derive(Default)]
-struct Abouts {
-    of: BTreeMap<RunId, Arc<About>>,
-    last: Option<(serde_json::Value, Arc<About>)>,
-}
-
-struct Shared {
-    state: Root,
-    mark: StateMark,
-    secrets: Secrets,
-    /// The program that builds walls around workers. Without it there are none.
-    builder: Option<PathBuf>,
-    kept: OnceLock<Option<Kept>>,
-    redactor: Redactor,
-    lines: Option<TellLine>,
-    live: Mutex<BTreeMap<Doing, Live>>,
-    /// Held by who writes a context folder.
-    telling: Mutex<()>,
-    contexts: Arc<Contexts>,
-    /// Runs whose folders are known to last.
-    lasting: Mutex<BTreeSet<RunId>>,
-    company: Arc<Company>,
-    trees: Trees,
-    /// What was settled about each run that something was asked of, read once.
-    abouts: Mutex<Abouts>,
-    /// Held by who looks at a workspace to record what was changed in it.
-    taping: Mutex<()>,
-    /// Told when something of `live` is gone or called off.
-    left: Condvar,
 }
 
 impl fmt::Debug for Crew {
@@ -187,208 +153,6 @@ impl Crew {
     /// Which context folders its runs write, so that one can be had before a run begins.
     pub fn contexts(&self) -> Arc<Contexts> {
         Arc::clone(&self.shared.contexts)
-    }
-}
-
-impl Shared {
-    fn live(&self) -> MutexGuard<'_, BTreeMap<Doing, Live>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn about(&self, running: Running<'_>) -> Result<Arc<About>, String> {
-        let mut abouts = self.abouts();
-        if let Some(about) = abouts.of.get(running.run) {
-            return Ok(Arc::clone(about));
-        }
-        let same = abouts.last.as_ref().filter(|(value, _)| value == running.about);
-        let about = match same.map(|(_, about)| Arc::clone(about)) {
-            Some(about) => about,
-            None => {
-                let about = Arc::new(About::read(running.about)?);
-                abouts.last = Some((running.about.clone(), Arc::clone(&about)));
-                about
-            }
-        };
-        abouts.of.insert(running.run.clone(), Arc::clone(&about));
-        Ok(about)
-    }
-
-    /// What was handed out as files is taken back, whoever left it.
-    fn remove_secrets(&self, runs: &[RunId]) {
-        for run in runs.iter().filter_map(|run| RunDir::open(&self.state, run).ok()) {
-            // What cannot be removed goes with the run.
-            let _ = run.remove_all_secrets();
-        }
-    }
-
-    fn abouts(&self) -> MutexGuard<'_, Abouts> {
-        self.abouts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lasting(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
-        self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The folder of a run, synced the first time that it is asked for here.
-    fn run_dir(&self, run: &RunId) -> Result<RunDir, PathError> {
-        if self.lasting().contains(run) {
-            return RunDir::create(&self.state, run);
-        }
-        let folder = RunDir::create_synced(&self.state, run)?;
-        self.lasting().insert(run.clone());
-        Ok(folder)
-    }
-
-    /// How far walls are kept here. None: there are none.
-    fn kept(&self) -> Option<Kept> {
-        *self.kept.get_or_init(|| wall::here(self.builder.as_deref()?).ok())
-    }
-
-    /// Writes the context folder of a run. What an earlier run left there goes first; one that goes on is not disturbed.
-    fn tell_context(
-        &self,
-        workspace: &Root,
-        directory: &str,
-        run: &RunId,
-        story: &Story<'_>,
-    ) -> Result<Context, ArtifactError> {
-        let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let context = Context::open(workspace, directory)?;
-        self.contexts.hold(&context, run)?;
-        if context.holder()?.is_some_and(|holder| holder.id != run.as_str()) {
-            context.clear()?;
-        }
-        context.write(story)?;
-        Ok(context)
-    }
-
-    fn filter(&self) -> Option<NewFilter> {
-        let redactor = self.redactor.fresh();
-        Some(Arc::new(move || Box::new(redactor.fresh()) as Box<dyn Filter>))
-    }
-
-    fn tell(&self, job: &Job) -> Option<Tell> {
-        let (lines, run, attempt) = (self.lines.clone()?, job.run.clone(), job.attempt);
-        Some(Box::new(move |line| lines(&run, attempt, line)))
-    }
-
-    /// One attempt, from its beginning to its end.
-    fn attempt(self: &Arc<Shared>, job: Job, key: Doing, finish: Finish) {
-        if let Some(function) = job.tool().and_then(|tool| tool.function).filter(|one| !one.reaches_out()) {
-            return builtin::work(self, &job, function, &key, finish);
-        }
-        if let Some(path) = job.about.replay.clone() {
-            let report = replay::attempt(self, &job, &path, &key);
-            return self.finish(&key, report, finish);
-        }
-        match attempt::lay_out(self, job) {
-            Begun::Ready(ready) => {
-                let (task, laid) = *ready;
-                self.work(task, laid, key, finish);
-            }
-            Begun::Over(report) => self.finish(&key, report, finish),
-        }
-    }
-
-    /// Runs the program, unless it was called off meanwhile.
-    fn work(&self, task: Task, mut laid: Laid, key: Doing, finish: Finish) {
-        if self.is_stopped(&key) {
-            return self.end(&key, AttemptEnd::Stopped, finish);
-        }
-        let ended = match laid.job().asking(self) {
-            Some(asking) => asking.run(task, &key),
-            None => worker::run(task, |handle| self.started(&key, handle)),
-        };
-        let report = laid.take_up(self, &key, &ended);
-        self.finish(&key, report, finish);
-    }
-
-    /// From now on it is stopped by this. It may have been called off before.
-    fn started(&self, key: &Doing, handle: Handle) {
-        if let Some(live) = self.live().get_mut(key) {
-            live.started(handle);
-        }
-    }
-
-    fn is_stopped(&self, key: &Doing) -> bool {
-        matches!(self.live().get(key), Some(Live::Ahead { stopped: true }))
-    }
-
-    /// Nothing of it is at work any more.
-    fn gone(&self, key: &Doing) {
-        self.live().remove(key);
-        self.left.notify_all();
-    }
-
-    /// An attempt that came to nothing before it could use anything.
-    fn end(&self, key: &Doing, end: AttemptEnd, finish: Finish) {
-        self.finish(key, Report::new(end, Cost::default()), finish);
-    }
-
-    fn finish(&self, key: &Doing, report: Report, finish: Finish) {
-        self.gone(key);
-        finish.tell(self.without_secrets(report));
-    }
-
-    /// Asks for the end of something that has begun.
-    fn stop(&self, key: &Doing) {
-        if let Some(live) = self.live().get_mut(key) {
-            live.stop();
-        }
-        self.left.notify_all();
-    }
-
-    /// Waits until something that has no program is called off. Whether it was.
-    fn wait_for_stop(&self, key: &Doing, within: Duration) -> bool {
-        let goes_on =
-            |live: &mut BTreeMap<Doing, Live>| matches!(live.get(key), Some(Live::Ahead { stopped: false }));
-        let waited = self.left.wait_timeout_while(self.live(), within, goes_on);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
-    }
-
-    fn taping(&self) -> MutexGuard<'_, ()> {
-        self.taping.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Secrets are taken out before anything is decided or kept.
-    fn without_secrets(&self, report: Report) -> Report {
-        let Report { end, cost, mut proofs, by } = report;
-        for proof in &mut proofs {
-            proof.what = self.redactor.redact_str(&proof.what);
-            proof.found = self.redactor.redact_str(&proof.found);
-        }
-        Report { end: self.end_without_secrets(end), cost, proofs, by }
-    }
-
-    fn end_without_secrets(&self, end: AttemptEnd) -> AttemptEnd {
-        let texts = |texts: Vec<String>| texts.iter().map(|text| self.redactor.redact_str(text)).collect();
-        match end {
-            AttemptEnd::Succeeded { output } => {
-                AttemptEnd::Succeeded { output: Arc::new(self.redactor.redact_value(&output)) }
-            }
-            AttemptEnd::Checked { finding, reasons, fingerprints } => {
-                AttemptEnd::Checked { finding, reasons: texts(reasons), fingerprints: texts(fingerprints) }
-            }
-            AttemptEnd::Failed { class, code, message, retry_at } => {
-                AttemptEnd::Failed { class, code, message: self.redactor.redact_str(&message), retry_at }
-            }
-            AttemptEnd::Unmerged { output, message } => AttemptEnd::Unmerged {
-                output: Arc::new(self.redactor.redact_value(&output)),
-                message: self.redactor.redact_str(&message),
-            },
-            AttemptEnd::HandedOver { to, message } => {
-                AttemptEnd::HandedOver { to, message: self.redactor.redact_str(&message) }
-            }
-            other => other,
-        }
-    }
-
-    fn each_of(&self, run: &RunId, what: impl Fn(&mut Live)) {
-        for ((of, _), live) in self.live().iter_mut() {
-            if of == run {
-                what(live);
-            }
-        }
     }
 }
 
