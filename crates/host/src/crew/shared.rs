@@ -242,7 +242,7 @@ impl Shared {
         let texts = |texts: Vec<String>| texts.iter().map(|text| self.redactor.redact_str(text)).collect();
         match end {
             AttemptEnd::Succeeded { output } => {
-                AttemptEnd::Succeeded { output: Arc::new(self.redactor.redact_value(&output)) }
+                AttemptEnd::Succeeded { output: self.redactor.redact_shared(output) }
             }
             AttemptEnd::Checked { finding, reasons, fingerprints } => {
                 AttemptEnd::Checked { finding, reasons: texts(reasons), fingerprints: texts(fingerprints) }
@@ -251,7 +251,7 @@ impl Shared {
                 AttemptEnd::Failed { class, code, message: self.redactor.redact_str(&message), retry_at }
             }
             AttemptEnd::Unmerged { output, message } => AttemptEnd::Unmerged {
-                output: Arc::new(self.redactor.redact_value(&output)),
+                output: self.redactor.redact_shared(output),
                 message: self.redactor.redact_str(&message),
             },
             AttemptEnd::HandedOver { to, message } => {
