@@ -1,0 +1,188 @@
+//! A step of an instance: where it is, and what only steps that were reached have.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{is_default, null};
+use crate::{
+    engine::{
+        AttemptId, Cost, Error, Given, InstanceIx, Mode, Onward, Opening, Outcome, Proof, Role, Stop,
+        event::is_null, transitions::Phase,
+    },
+    ir::{Effect, ErrorClass, HoldReason, StepStatus},
+    plan::Hash,
+    time::Time,
+};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepState {
+    pub phase: Phase,
+    /// How many steps it still waits for.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unmet: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub slot: bool,
+    /// How many times it has arrived.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub visit: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub outcome: Option<Outcome>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub effect: Option<Effect>,
+    #[serde(default = "null", skip_serializing_if = "is_null")]
+    pub output: Arc<Value>,
+    /// What only steps that were reached have.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub more: Option<Box<More>>,
+}
+
+/// The present visit of a step, and totals over all.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct More {
+    #[serde(skip_serializing_if = "is_first")]
+    pub next: Onward,
+    /// The attempt in flight.
+    #[serde(skip_serializing_if = "is_default")]
+    pub live: Option<AttemptId>,
+    /// The highest attempt number so far of this iteration, by role.
+    #[serde(skip_serializing_if = "is_default")]
+    pub attempts: [u32; 4],
+    /// Failures that count against the retry budget.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tries: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub interruptions: u32,
+    /// How many times it was its turn to be undone.
+    #[serde(skip_serializing_if = "is_default")]
+    pub undo_turns: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub undecided: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub stall: Option<(Hash, u32)>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub waived_budget: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub given: Option<Arc<Given>>,
+    /// The output of the last main attempt that succeeded, before the step itself has.
+    #[serde(skip_serializing_if = "is_null")]
+    pub result: Arc<Value>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub opening: Option<Opening>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub deadline: Option<Time>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub due: Option<Time>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub stopping: Option<Stop>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub held: Option<HoldReason>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub items: Option<Arc<Value>>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub children: Vec<InstanceIx>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub open_children: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub child_error: Option<Error>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub failed_children: u32,
+    #[serde(skip_serializing_if = "is_default")]
+    pub error: Option<Error>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub summary: Option<String>,
+    /// What was looked at of its evidence after the last attempt.
+    #[serde(skip_serializing_if = "is_default")]
+    pub proofs: Vec<Proof>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub cost: Cost,
+    /// What was spent inside of it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub inside: Cost,
+    #[serde(skip_serializing_if = "is_default")]
+    pub total_attempts: u32,
+    /// Its last attempt was done, and could not be merged.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unmerged: bool,
+    /// The step that settles what this one could not merge.
+    #[serde(skip_serializing_if = "is_default")]
+    pub settler: Option<u32>,
+    /// Whether this visit was taken over from another run.
+    #[serde(skip_serializing_if = "is_default")]
+    pub reused: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub ready: Option<Time>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub started: Option<Time>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub ended: Option<Time>,
+}
+
+impl Onward {
+    pub const FIRST: Onward = Onward { role: Role::Main, iteration: 1, mode: Mode::Fresh, stage: 1 };
+}
+
+impl Default for More {
+    fn default() -> More {
+        More {
+            next: Onward::FIRST,
+            live: None,
+            attempts: [0; 4],
+            tries: 0,
+            interruptions: 0,
+            undo_turns: 0,
+            undecided: 0,
+            stall: None,
+            waived_budget: false,
+            given: None,
+            result: null(),
+            opening: None,
+            deadline: None,
+            due: None,
+            stopping: None,
+            held: None,
+            items: None,
+            children: Vec::new(),
+            open_children: 0,
+            child_error: None,
+            failed_children: 0,
+            error: None,
+            summary: None,
+            proofs: Vec::new(),
+            cost: Cost::default(),
+            inside: Cost::default(),
+            total_attempts: 0,
+            unmerged: false,
+            settler: None,
+            reused: false,
+            ready: None,
+            started: None,
+            ended: None,
+        }
+    }
+}
+
+fn is_first(next: &Onward) -> bool {
+    *next == Onward::FIRST
+}
+
+impl StepState {
+    /// The status of a step that is over.
+    pub(super) fn ended_as(&self) -> StepStatus {
+        if self.effect.is_some_and(|effect| effect.as_skipped) {
+            return StepStatus::Skipped;
+        }
+        match self.outcome {
+            Some(Outcome::Succeeded) => StepStatus::Succeeded,
+            Some(Outcome::Incomplete) => StepStatus::Incomplete,
+            Some(Outcome::Failed(ErrorClass::Timeout)) => StepStatus::TimedOut,
+            Some(Outcome::Failed(_) | Outcome::Exhausted | Outcome::Rejected) => StepStatus::Failed,
+            Some(Outcome::Skipped(_)) => StepStatus::Skipped,
+            Some(Outcome::Cancelled) => StepStatus::Cancelled,
+            None => StepStatus::Pending,
+        }
+    }
+}
