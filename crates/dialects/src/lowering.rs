@@ -36,6 +36,17 @@ pub struct Lowered {
     pub claims: Claims,
 }
 
+impl Lowered {
+    /// A workflow that nothing was put over, and of whose steps nobody says who is asked.
+    pub fn new(
+        workflow: Workflow,
+        (places, calls): (Places, Vec<Arc<Source>>),
+        voice: &'static Voice,
+    ) -> Lowered {
+        Lowered { workflow, places, voice, calls, overridden: Vec::new(), claims: Claims::new() }
+    }
+}
+
 /// A value that a project has put in the place of one of a source.
 #[derive(Debug, Clone)]
 pub struct Overridden {

@@ -23,7 +23,6 @@ use crate::{
     common::{id_like, on_interrupted},
     detect::Dialect,
     diagnostic::{Diagnostic, Sink},
-    govern::Claims,
     lowering::{Lowered, Lowering},
     places::Renames,
     problem::Voice,
@@ -59,15 +58,8 @@ const VOICE: Voice = Voice {
 pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
     let mut lowering = Lowering::new(&VOICE, sink, project);
     let workflow = lower_workflow(&tree, &mut lowering);
-    let (places, calls) = lowering.places(tree, WORKFLOW, STEP);
-    Some(Lowered {
-        workflow: workflow?,
-        places,
-        voice: &VOICE,
-        calls,
-        overridden: Vec::new(),
-        claims: Claims::new(),
-    })
+    let back = lowering.places(tree, WORKFLOW, STEP);
+    Some(Lowered::new(workflow?, back, &VOICE))
 }
 
 fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {

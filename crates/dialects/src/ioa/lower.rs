@@ -28,7 +28,6 @@ use crate::{
     detect::Dialect,
     diagnostic::{Diagnostic, Sink},
     duration::Units,
-    govern::Claims,
     lowering::{Lowered, Lowering},
     places::Renames,
     problem::Voice,
@@ -82,15 +81,8 @@ const VOICE: Voice = Voice {
 pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Option<Lowered> {
     let mut lowering = Lowering::new(&VOICE, sink, project);
     let workflow = lower_resource(&tree, &mut lowering);
-    let (places, calls) = lowering.places(tree, WORKFLOW, STEP);
-    Some(Lowered {
-        workflow: workflow?,
-        places,
-        voice: &VOICE,
-        calls,
-        overridden: Vec::new(),
-        claims: Claims::new(),
-    })
+    let back = lowering.places(tree, WORKFLOW, STEP);
+    Some(Lowered::new(workflow?, back, &VOICE))
 }
 
 fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {

@@ -27,7 +27,6 @@ use crate::{
     code::Code,
     detect::Dialect,
     diagnostic::Sink,
-    govern::Claims,
     lowering::{Lowered, Lowering},
     places::Renames,
     problem::Voice,
@@ -84,7 +83,7 @@ pub(crate) fn lower(mut tree: Tree, sink: &mut Sink, project: &dyn Project) -> O
         let inner = step.kind.scopes().into_iter().flat_map(|scope| &scope.steps);
         inner.for_each(|item| places.within(item.id.clone(), step.id.clone()));
     }
-    Some(Lowered { workflow, places, voice: &VOICE, calls, overridden, claims: Claims::new() })
+    Some(Lowered { overridden, ..Lowered::new(workflow, (places, calls), &VOICE) })
 }
 
 /// Reads and lowers the document; `before` is its root without the project's overrides, where there are any.
