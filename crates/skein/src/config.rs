@@ -11,7 +11,7 @@ use skein_core::{
     agents, builder::ApprovalClass, closest::did_you_mean, expr::Span, ir::Capability, secret_name::slug,
 };
 use skein_dialects::{Code, Diagnostic, Source, approval_class};
-use skein_host::agent::Price;
+use skein_host::agent::{Price, Server};
 
 pub const NAME: &str = "skein.toml";
 /// The worker that is a program of the project's own.
@@ -102,19 +102,6 @@ pub struct Review {
     pub reviewer: Option<String>,
     pub tokens: Option<u64>,
     pub usd: Option<f64>,
-}
-
-/// A server of tools (MCP): a program that an agent starts, or an address that it asks.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Server {
-    pub command: Vec<String>,
-    pub env: BTreeMap<String, String>,
-    /// Names from `[secrets]`, which it is given as variables of the same names.
-    pub secrets: Vec<String>,
-    pub url: Option<String>,
-    /// The name of the secret that is sent to the address.
-    pub bearer: Option<String>,
 }
 
 /// Who is asked before work, whatever its source says.

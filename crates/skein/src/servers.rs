@@ -42,13 +42,7 @@ pub fn find(name: &str, project: &OnDisk, replays: bool) -> Result<Server, Strin
     let wrong = |why: String| format!("the server `mcp:{name}` {why}");
     let listed = listed(project).map_err(wrong)?;
     let server = match (project.config.mcp.get(name), listed.servers.get(name)) {
-        (Some(own), _) => Server {
-            command: own.command.clone(),
-            env: own.env.clone(),
-            secrets: own.secrets.clone(),
-            url: own.url.clone(),
-            bearer: own.bearer.clone(),
-        },
+        (Some(own), _) => own.clone(),
         (None, Some(entry)) => plain(entry.clone()).map_err(wrong)?,
         (None, None) => return Err(unknown(name, project)),
     };
