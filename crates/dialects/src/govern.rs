@@ -49,11 +49,11 @@ pub(crate) struct Claimed {
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub class: ApprovalClass,
-    pub from: From,
+    pub from: By,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum By {
     Step,
     Workflow,
     /// Something with a name, such as a tool.
@@ -61,13 +61,13 @@ pub(crate) enum From {
     Host,
 }
 
-impl From {
+impl By {
     fn words(&self) -> &str {
         match self {
-            From::Step => "the step",
-            From::Workflow => "the workflow",
-            From::Named(name) => name,
-            From::Host => "skein.toml",
+            By::Step => "the step",
+            By::Workflow => "the workflow",
+            By::Named(name) => name,
+            By::Host => "skein.toml",
         }
     }
 }
@@ -87,6 +87,7 @@ pub(crate) fn apply(dialect: Dialect, lowered: &mut Lowered, project: &dyn Proje
         nobody: BTreeSet::new(),
         unkept: BTreeSet::new(),
         broken: Vec::new(),
+        roles: project.names(Sort::Role).into_iter().collect(),
         floor,
     };
     let domains = Domains::of(&lowered.workflow, governed, project, sink);
@@ -102,7 +103,9 @@ struct Govern<'a> {
     /// What was looked up. None: it is not there, or cannot be read.
     policies: BTreeMap<String, Option<Arc<Policy>>>,
     /// Policies that are named and not there, and by which step.
-    missing: Vec<(String, From, StepId)>,
+    missing: Vec<(String, By, StepId)>,
+    roles: BTreeSet<String>,
+    /// Roles without anybody that were told of.
     nobody: BTreeSet<String>,
     unkept: BTreeSet<String>,
     /// What is wrong with policies that are named.
@@ -116,7 +119,7 @@ impl Govern<'_> {
         let claimed = all.get(step.id.as_str());
         let mut claims = claimed.map(|claimed| claimed.claims.clone()).unwrap_or_default();
         let floor = self.floor.as_ref().map(|floor| floor.class.clone());
-        claims.extend(floor.map(|class| Claim { class, from: From::Host }));
+        claims.extend(floor.map(|class| Claim { class, from: By::Host }));
         let governance = domains.of_step(work, self.project);
         let worker = About::of(work, claimed, self.project);
         let mut rulings = Vec::new();
@@ -135,7 +138,7 @@ impl Govern<'_> {
             }
             let finding =
                 Policy::Governance(governance.clone()).judge(&worker.request(&self.person, self.project));
-            let from = From::Named(format!("the domain `{}`", governance.domain));
+            let from = By::Named(format!("the domain `{}`", governance.domain));
             rulings.push((
                 Claim { class: ApprovalClass::Policy(governance.name.clone()), from },
                 finding,
@@ -229,13 +232,12 @@ impl Govern<'_> {
     fn warn_of_nobody(&mut self, step: &Step, places: &Places, sink: &mut Sink) {
         let first = step.policy.approval.iter().flat_map(|approval| &approval.approvers);
         let levels = step.policy.escalation.iter().flat_map(|level| &level.approvers);
-        let known = self.project.names(Sort::Role);
         for approver in first.chain(levels) {
             let Approver::Role(role) = approver else { continue };
-            if !known.contains(role) && self.nobody.insert(role.clone()) {
+            if !self.roles.contains(role) && self.nobody.insert(role.clone()) {
                 let message =
                     format!("there is nobody in the role `{role}`, which is asked before this step");
-                let (source, span) = place(places, &step.id, &From::Step);
+                let (source, span) = place(places, &step.id, &By::Step);
                 let diagnostic = Diagnostic::new(Code::NobodyInRole, &source, span, message);
                 sink.push(
                     diagnostic.hint(format!("put people into it: `{role} = [\"ada\"]` below `[roles]`")),
@@ -250,7 +252,7 @@ impl Govern<'_> {
         let mut uses = Vec::new();
         for (name, from, step) in &self.missing {
             let (source, span) = match (from, &self.floor) {
-                (From::Host, Some(floor)) => (floor.source.clone(), floor.span),
+                (By::Host, Some(floor)) => (floor.source.clone(), floor.span),
                 _ => place(places, step, from),
             };
             if seen.insert((name, source.name.clone(), span.start)) {
@@ -271,13 +273,13 @@ impl Govern<'_> {
 }
 
 /// Where it is said who is asked before a step, or the step itself.
-fn place(places: &Places, step: &StepId, from: &From) -> (Arc<Source>, Span) {
+fn place(places: &Places, step: &StepId, from: &By) -> (Arc<Source>, Span) {
     let node = places.node(step);
     let field = |node: Node<'_>, name: &str| node.get(name).map(|node| (node.source().clone(), node.mark()));
     let found = match from {
-        From::Workflow => field(places.tree.root(), "approval"),
-        From::Step => node.and_then(|node| field(node, "approval")),
-        From::Named(_) | From::Host => {
+        By::Workflow => field(places.tree.root(), "approval"),
+        By::Step => node.and_then(|node| field(node, "approval")),
+        By::Named(_) | By::Host => {
             node.and_then(|node| field(node, "tool").or_else(|| field(node, "action")))
         }
     };

@@ -12,6 +12,7 @@ use skein_core::{
 };
 use skein_dialects::{Code, Diagnostic, Source, approval_class};
 use skein_host::agent::{Price, Server};
+use toml::Spanned;
 
 pub const NAME: &str = "skein.toml";
 /// The worker that is a program of the project's own.
@@ -110,7 +111,7 @@ pub struct Review {
 pub struct Approval {
     /// The least that is asked before any work.
     #[serde(deserialize_with = "class")]
-    pub at_least: Option<ApprovalClass>,
+    pub at_least: Option<Spanned<ApprovalClass>>,
 }
 
 /// Which drivers may do the work of tools.
@@ -165,9 +166,11 @@ fn worker<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error
     known(word).map(Some).map_err(|word| D::Error::unknown_variant(&word, &WORKERS))
 }
 
-fn class<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ApprovalClass>, D::Error> {
-    let word = String::deserialize(from)?;
-    approval_class(&word).map(Some).map_err(|known| D::Error::unknown_variant(&word, known))
+fn class<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Spanned<ApprovalClass>>, D::Error> {
+    let word = Spanned::<String>::deserialize(from)?;
+    let class = approval_class(word.get_ref());
+    let class = class.map_err(|known| D::Error::unknown_variant(word.get_ref(), known))?;
+    Ok(Some(Spanned::new(word.span(), class)))
 }
 
 fn channel_kind<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {

@@ -276,10 +276,8 @@ impl Project for OnDisk {
 
     fn floor(&self) -> Option<Floor> {
         let class = self.config.approval.at_least.clone()?;
-        let source = self.source(&self.root.join(config::NAME)).ok()?;
-        let line = source.text.lines().find(|line| line.trim_start().starts_with("at_least"))?;
-        let start = source.text.find(line)?;
-        Some(Floor { class, span: Span::new(start, start + line.trim_end().len()), source })
+        let (place, source) = (class.span(), self.source(&self.root.join(config::NAME)).ok()?);
+        Some(Floor { class: class.into_inner(), span: Span::new(place.start, place.end), source })
     }
 
     fn person(&self) -> Person {

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
-    govern::{Claim, Claimed, Claims, From, each_step},
+    govern::{By, Claim, Claimed, Claims, each_step},
     lowering::{Lowered, Lowering, warn_ignored},
     places::{Places, Renames},
     problem::Voice,
@@ -101,7 +101,7 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     add_tools(&mut workflow, &tools);
     add_skein(&mut workflow, &source.skein, &skein);
     warn_of_undo_fields(&workflow, &places, sink);
-    Some(Lowered { workflow, places, voice: &VOICE, calls, overridden: Vec::new(), claims })
+    Some(Lowered { claims, ..Lowered::new(workflow, (places, calls), &VOICE) })
 }
 
 /// What a step gives that only undoes is read by nobody, so the plan does not see what it says about that.
@@ -153,14 +153,14 @@ fn claims(definition: &WorkflowDefinition, tools: &BTreeMap<(Sort, String), Arc<
             }
             let Some((sort, name)) = named(step) else { continue };
             let (class, from) = match &step.approval {
-                Some(class) => (class, From::Step),
-                None => (&definition.approval, From::Workflow),
+                Some(class) => (class, By::Step),
+                None => (&definition.approval, By::Workflow),
             };
             let mut claims = vec![Claim { class: class.clone(), from }];
             let tool = tools.get(&(sort, name.to_owned()));
             if let Some(tool) = tool {
                 let (word, _) = sort.words();
-                let from = From::Named(format!("the {word} `{name}`"));
+                let from = By::Named(format!("the {word} `{name}`"));
                 let all = std::iter::once(&tool.approval).chain(&tool.others);
                 claims.extend(all.map(|class| Claim { class: class.clone(), from: from.clone() }));
             }
