@@ -237,6 +237,23 @@ alone! {
     }
 }
 
+alone! {
+    /// What it is asked by does not depend on a home of its own.
+    fn a_server_is_had_beside_what_a_person_has_set_up() {
+        let model = teller();
+        let project = at_an_address(OPENCODE, &model, "", "");
+        let config = project.read("skein.toml");
+        let inherits = config.replace("[workers.OPENCODE]\n", "[workers.OPENCODE]\ninherit_config = true\n");
+        project.folder.write("skein.toml", inherits);
+        // Who has started it before has what it fetches for plugins.
+        let lock = json!({"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}});
+        let home = "nobody/.config/opencode";
+        project.folder.write(&format!("{home}/package-lock.json"), lock.to_string());
+        project.folder.write(&format!("{home}/node_modules/none"), "");
+        is_told(&project);
+    }
+}
+
 /// Its agent needs a network to reach its model, so nothing would keep the server from it.
 fn without_a_network_there_is_no_server(kind: Kind) {
     let model = Model::new([say("Nothing to tell.")]);
