@@ -108,12 +108,12 @@ impl<'a> Lowering<'a> {
     }
 
     /// An expression that was read, or what is wrong with it, at its place.
-    pub fn expression(&mut self, given: Given<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
+    pub fn expression(&mut self, node: Node<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
         let error = match read {
             Ok(expr) => return Some(expr),
             Err(error) => error,
         };
-        let node = given.node.at(&error.at);
+        let node = node.at(&error.at);
         let span = if node.raw().is_some() { node.within(error.span) } else { node.mark() };
         let diagnostic = Diagnostic::new(Code::BadExpression, node.source(), span, error.to_string());
         let hint = error.hint().map(|hint| self.voice.in_words(hint));

@@ -18,7 +18,7 @@ pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
         let Kind::Call(Call { workflow, .. }) = &step.kind else { continue };
         let Some(called) = survey.definition.scope(scope).inner[i as usize].first() else { continue };
         let schema = &survey.definition.workflow_of(*called).workflow.inputs;
-        let given: BTreeSet<&str> = step.inputs.iter().map(|input| input.name.as_str()).collect();
+        let given: BTreeSet<&str> = step.inputs.iter().map(|input| &*input.name).collect();
         for name in needed(schema).filter(|name| !given.contains(name)) {
             problems.push_with(ProblemCode::MissingParameter, || {
                 let message = format!("`{workflow}` needs the parameter `{name}`");

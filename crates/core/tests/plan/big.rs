@@ -98,7 +98,7 @@ fn what_could_not_be_read_back_is_too_deep() {
     assert!(has(labelled(value), ProblemCode::TooDeep));
     let step_label = |depth: usize| {
         let value = (1..depth).fold(serde_json::json!([]), |value, _| serde_json::json!([value]));
-        graph(vec![work("a").with(|step| step.labels.insert("x", value))])
+        graph(vec![work("a").with(|step| drop(step.labels.insert("x".into(), value)))])
     };
     let calling = |depth| {
         let others = library(vec![("child", step_label(depth))]);

@@ -61,12 +61,7 @@ impl<T> With for T {
 pub fn reading(step: Step, reference: &str) -> Step {
     step.with(|step| {
         let name = format!("in{}", step.inputs.len());
-        step.inputs.push(Binding {
-            name,
-            value: value(reference),
-            schema: Schema::default(),
-            required: false,
-        });
+        step.inputs.push(Binding::new(name, value(reference)));
     })
 }
 

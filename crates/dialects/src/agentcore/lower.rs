@@ -151,7 +151,8 @@ impl Steps<'_, '_> {
         work.check = self.check(step, source).map(Box::new);
         work.takes = source.inputs.iter().map(artifact_in).collect();
         work.gives = source.outputs.iter().map(artifact_out).collect();
-        work.isolation = Isolation { workspace: source.workspace.map(str::to_owned), ..Isolation::default() };
+        work.isolation =
+            Isolation { workspace: source.workspace.map(str::to_owned), ..Isolation::default() }.into();
         work
     }
 

@@ -17,7 +17,7 @@ use skein_core::{
 use super::{
     advice,
     defaults::{self, FailurePolicy},
-    step::Steps,
+    step::{Steps, trigger_binding},
     syntax::{self, Compensation, Metadata, Resource, Spec, Step},
     words::words,
 };
@@ -96,6 +96,7 @@ fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
         known: steps.iter().map(|step| &step.id.value).collect(),
         undo,
         usual: None,
+        trigger: trigger_binding(),
         lowering,
     };
     let lowered = steps.iter().map(|step| lower.step(step).map(Arc::new)).collect::<Option<_>>();
@@ -195,7 +196,7 @@ fn triggers(source: &syntax::Trigger<'_>, lowering: &mut Lowering<'_>) -> Vec<Tr
 
 fn condition(given: Given<'_>, lowering: &mut Lowering<'_>) -> Option<Expr> {
     let text = given.node.raw().unwrap_or_default();
-    lowering.expression(given, ioa::condition(text))
+    lowering.expression(given.node, ioa::condition(text))
 }
 
 /// A line of cron, or the time from one run to the next. The format only says that it is text, so that one which is

@@ -32,7 +32,7 @@ pub fn functions(length: usize) -> Plan {
         let mut step = Step::new(name(&format!("s{i}")), Kind::Work(Box::new(Work::new(worker))));
         step.after = i.checked_sub(1).map(|before| name(&format!("s{before}"))).into_iter().collect();
         let (name, schema) = ("values".to_owned(), Schema::default());
-        step.inputs = vec![Binding { name, value: values.clone(), schema, required: true }];
+        step.inputs = vec![Binding { name: name.into(), value: values.clone(), schema, required: true }];
         step
     };
     plan((0..length).map(step).collect(), None)

@@ -112,11 +112,10 @@ fn lower_workflow(
     catalog::advise(Sort::Context, modules, lowering.project, lowering.sink);
 
     let mut expressions = Expressions::new(lowering, source.config.env.iter().map(|(name, _)| *name));
-    let env = source
-        .config
-        .env
-        .iter()
-        .filter_map(|(name, given)| expressions.variable(*given).map(|expr| ((*name).to_owned(), expr)));
+    let env =
+        source.config.env.iter().filter_map(|(name, given)| {
+            expressions.variable(given.node).map(|expr| ((*name).to_owned(), expr))
+        });
     let env = env.collect();
     let (hooks, parts) = hooks::lower(&source.hooks, &mut expressions);
     let steps = Stages { expressions: &mut expressions, source: &source, usual: None }.all(stages);
@@ -136,7 +135,7 @@ fn lower_workflow(
     workflow.hooks = hooks;
     workflow.context = context(&source);
     workflow.labels = labels(&source);
-    let gives = |given| expressions.value(given, skein_core::expr::swdl::Scope::Stage);
+    let gives = |node| expressions.value(node, skein_core::expr::swdl::Scope::Stage);
     source.border.gives_with(&mut workflow, gives);
     Some((workflow, parts))
 }

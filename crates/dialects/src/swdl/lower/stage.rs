@@ -57,9 +57,9 @@ impl<'a> Stages<'_, 'a, '_> {
         step.name = stage.name.map(str::to_owned);
         step.description = stage.description.map(str::to_owned);
         step.after.clone_from(&stage.depends_on);
-        step.when = stage.condition.and_then(|given| self.expressions.condition(given));
+        step.when = stage.condition.and_then(|given| self.expressions.condition(given.node));
         if let Some(ui) = stage.ui {
-            step.labels.insert("ui", ui.node.json());
+            step.labels.insert("ui".to_owned(), ui.node.json());
         }
         stage.skein.apply(&self.source.skein, &mut step);
         self.expressions.lowering.share(&mut step);
@@ -143,7 +143,7 @@ impl<'a> Stages<'_, 'a, '_> {
         roles: &BTreeSet<String>,
     ) -> Step {
         self.warn_of_gate(stage, gate);
-        let message = gate.message.and_then(|given| self.expressions.text(given, Scope::Stage));
+        let message = gate.message.and_then(|given| self.expressions.text(given.node, Scope::Stage));
         let name = stage.name.unwrap_or(stage.id.as_str());
         let message = message.or_else(|| Expr::literal(name).ok());
         let approver = |name: &&str| match roles.contains(*name) {
@@ -190,7 +190,7 @@ impl<'a> Stages<'_, 'a, '_> {
         template: Option<&(Node<'a>, Box<Asked<'a>>)>,
         chosen: Chosen<'a>,
     ) -> Step {
-        let over = source.and_then(|given| self.expressions.value(given, Scope::Stage));
+        let over = source.and_then(|given| self.expressions.value(given.node, Scope::Stage));
         let (Some(over), Some((node, asked))) = (over, template) else {
             return Step::new(stage.id.clone(), Kind::Work(Box::new(nobody())));
         };
@@ -216,7 +216,7 @@ impl<'a> Stages<'_, 'a, '_> {
         self.expressions.lowering.step_item(&id, node, "id");
         let mut step = self.asked(&id, asked, Scope::FanOut);
         // What people call it is the stage.
-        step.labels.insert("stage", stage.id.as_str().into());
+        step.labels.insert("stage".to_owned(), stage.id.as_str().into());
         step.name = stage.name.map(str::to_owned);
         // The stage's own time is for all of its items.
         let retried = StagePolicy { retry: stage.policy.retry.clone(), ..StagePolicy::default() };

@@ -135,7 +135,7 @@ pub fn after(mut step: Step, on: &[&str]) -> Step {
 pub fn given(mut step: Step, name: &str, from: Value) -> Step {
     let value = value(from);
     step.inputs.push(Binding {
-        name: name.to_owned(),
+        name: name.into(),
         value,
         schema: skein_core::ir::Schema::default(),
         required: true,
