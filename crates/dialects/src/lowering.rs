@@ -65,7 +65,7 @@ pub(crate) struct Lowering<'a> {
     pub sink: &'a mut Sink,
     pub project: &'a dyn Project,
     /// Where steps stand; put into the places at the end.
-    steps: Vec<(StepId, skein_core::expr::Span, u32)>,
+    steps: Vec<(StepId, Span, u32)>,
     calls: Vec<Arc<Source>>,
     /// What the step before had.
     policy: Policy,
@@ -82,6 +82,11 @@ impl<'a> Lowering<'a> {
         (Places::new(tree, self.steps, workflow, step), self.calls)
     }
 
+    /// So many steps are still to be said.
+    pub fn expect(&mut self, steps: usize) {
+        self.steps.reserve_exact(steps);
+    }
+
     /// A step that is as the one before it shares what that one has.
     pub fn share(&mut self, step: &mut Step) {
         step.policy.share(&mut self.policy);
@@ -96,6 +101,11 @@ impl<'a> Lowering<'a> {
     pub fn step_item(&mut self, id: &StepId, node: Node<'_>, key: &str) {
         let head = node.get(key).unwrap_or(node).mark();
         self.steps.push((id.clone(), head, node.number()));
+    }
+
+    /// The place to show of a step that has been said.
+    pub fn head(&self, id: &StepId) -> Option<Span> {
+        self.steps.iter().find(|(of, ..)| of == id).map(|(_, head, _)| *head)
     }
 
     pub fn push(&mut self, diagnostic: Diagnostic) {

@@ -30,7 +30,7 @@ pub(super) struct Steps<'a, 'l> {
     pub lowering: &'a mut Lowering<'l>,
     pub policy: FailurePolicy,
     pub skein: &'a XSkein,
-    pub known: HashSet<&'a StepId>,
+    pub known: HashSet<StepId>,
     pub undo: BTreeMap<&'a StepId, &'a Compensation<'a>>,
     /// What holds for a step that says nothing of its failures, once one has been met.
     pub usual: Option<Policy>,
@@ -120,7 +120,7 @@ impl Steps<'_, '_> {
     /// The steps that this one waits for by name and that are there.
     fn before<'s>(&self, source: &'s syntax::Step<'_>) -> Vec<&'s StepId> {
         let names = source.depends_on.iter().map(|name| &name.value);
-        let known = names.filter(|id| self.known.contains(id) && **id != source.id.value);
+        let known = names.filter(|id| self.known.contains(*id) && **id != source.id.value);
         let mut before: Vec<_> = known.collect();
         before.sort();
         before.dedup();

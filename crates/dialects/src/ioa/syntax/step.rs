@@ -38,8 +38,8 @@ impl<'a> Step<'a> {
         let id = fields.required("name", sink).and_then(|given| step_id(given, sink));
         let agent = fields.required("agent", sink).and_then(|given| given.words(sink));
         let action = fields.required("action", sink).and_then(|given| given.words(sink));
-        let depends_on = fields.optional("dependsOn").and_then(|given| given.list(sink)).unwrap_or_default();
-        let depends_on = depends_on.into_iter().filter_map(|item| step_id(item, sink)).collect();
+        let depends_on = fields.optional("dependsOn").and_then(|given| given.items(sink));
+        let depends_on = depends_on.into_iter().flatten().filter_map(|item| step_id(item, sink)).collect();
         let timeout = length(fields.optional("timeout"), sink);
         let retry =
             fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink)).map(Box::new);

@@ -92,21 +92,21 @@ fn lower_workflow(
     before: Option<u32>,
     lowering: &mut Lowering<'_>,
 ) -> Option<(Workflow, Parts)> {
-    let source = syntax::Workflow::read(tree.root(), lowering.sink)?;
+    let mut source = syntax::Workflow::read(tree.root(), lowering.sink)?;
     if let Some(before) = before {
         // What is wrong there is wrong in the whole, too, or is no more.
         let unheard = &mut Sink::new(Arc::clone(tree.source()));
         let before = syntax::Workflow::read(tree.node(before), unheard);
         before.iter().for_each(|before| narrow::check(before, &source, lowering.sink));
     }
-    let stages = source.stages.as_ref()?;
-    let named = stages.iter().filter_map(named_agent);
+    let stages = source.stages.take()?;
+    let named = stages.iter().filter_map(|stage| named_agent(stage));
     catalog::check(Sort::Agent, named, lowering.project, lowering.sink);
     let servers = stages.iter().flat_map(|stage| named_tools(stage, "mcp:"));
     catalog::check(Sort::Server, servers, lowering.project, lowering.sink);
     let skills = stages.iter().flat_map(|stage| named_tools(stage, "skill:"));
     catalog::advise(Sort::Skill, skills, lowering.project, lowering.sink);
-    let own = stages.iter().filter_map(Stage::asked).filter_map(|asked| asked.context.as_deref());
+    let own = stages.iter().filter_map(|stage| stage.asked()).filter_map(|asked| asked.context.as_deref());
     let modules = own.chain([&source.context]).flat_map(|context| &context.modules);
     let modules = modules.map(|(given, module)| used(*given, module, "ctx:"));
     catalog::advise(Sort::Context, modules, lowering.project, lowering.sink);

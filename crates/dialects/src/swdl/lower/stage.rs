@@ -20,7 +20,7 @@ use crate::{
     common::on_interrupted,
     diagnostic::Diagnostic,
     project::Sort,
-    read::Given,
+    read::{Given, Unlowered},
     swdl::{
         defaults::{self, OnFailure},
         syntax::{Asked, Called, Does, GateDef, Stage, StagePolicy, Workflow},
@@ -36,11 +36,12 @@ pub(super) struct Stages<'e, 'a, 'l> {
 }
 
 impl<'a> Stages<'_, 'a, '_> {
-    pub fn all(&mut self, stages: &[Stage<'a>]) -> Vec<Arc<Step>> {
+    pub fn all(&mut self, stages: Unlowered<Stage<'a>>) -> Vec<Arc<Step>> {
         let roles: BTreeSet<String> =
             self.expressions.lowering.project.names(Sort::Role).into_iter().collect();
-        self.warn_of_conditions(stages);
-        stages.iter().map(|stage| Arc::new(self.stage(stage, &roles))).collect()
+        self.warn_of_conditions(&stages);
+        self.expressions.lowering.expect(stages.len());
+        stages.into_iter().map(|stage| Arc::new(self.stage(&stage, &roles))).collect()
     }
 
     fn stage(&mut self, stage: &Stage<'a>, roles: &BTreeSet<String>) -> Step {
@@ -67,12 +68,13 @@ impl<'a> Stages<'_, 'a, '_> {
     }
 
     /// A gate that is not asked stays shut, unlike a stage that is not needed.
-    fn warn_of_conditions(&mut self, stages: &[Stage<'a>]) {
+    fn warn_of_conditions(&mut self, stages: &[Box<Stage<'a>>]) {
         let may_be_skipped = |stage: &Stage<'a>| match (&stage.does, stage.condition) {
             (Does::Gate(_), Some(condition)) => Some((stage.id.clone(), condition)),
             _ => None,
         };
-        let gates: Vec<(StepId, Given<'a>)> = stages.iter().filter_map(may_be_skipped).collect();
+        let gates: Vec<(StepId, Given<'a>)> =
+            stages.iter().filter_map(|stage| may_be_skipped(stage)).collect();
         if gates.is_empty() {
             return;
         }
