@@ -108,7 +108,7 @@ pub(crate) fn call<'a>(block: Option<Given<'a>>, sink: &mut Sink) -> Option<Give
 /// nothing, so that nothing else is said about it.
 pub(crate) fn kind(given: Given<'_>, lowering: &mut Lowering<'_>) -> Kind {
     match called(given, lowering) {
-        Some(workflow) => Kind::Call(Call { workflow, exports: Vec::new() }),
+        Some(workflow) => Kind::Call(Box::new(Call { workflow, exports: Vec::new() })),
         None => {
             Kind::Work(Box::new(Work::new(Worker::Script { text: String::new(), capabilities: Vec::new() })))
         }

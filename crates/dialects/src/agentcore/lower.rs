@@ -100,7 +100,7 @@ impl Steps<'_, '_> {
             Does::Call { workflow, exports } => {
                 match workflow.and_then(|given| border::by_path(given, self.lowering)) {
                     Some(workflow) => {
-                        Kind::Call(Call { workflow, exports: exports.iter().map(export).collect() })
+                        Kind::Call(Box::new(Call { workflow, exports: exports.iter().map(export).collect() }))
                     }
                     None => not_called(exports),
                 }

@@ -63,7 +63,7 @@ pub fn items(count: usize) -> Plan {
     let inner = Scope::new(Shape::Graph, vec![step("one", Vec::new()), step("two", vec!["one".to_owned()])]);
     let (parallelism, errors) = (Some(4), EachErrors::default());
     let each = Each { over, parallelism, errors, scope: Arc::new(inner) };
-    plan(vec![Step::new(name("all"), Kind::Each(each))], None)
+    plan(vec![Step::new(name("all"), Kind::Each(Box::new(each)))], None)
 }
 
 /// Steps beside each other, each done again and again because its check is never content.

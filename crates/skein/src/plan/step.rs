@@ -366,7 +366,8 @@ fn gate(step: &Step) -> Option<GateView> {
 }
 
 fn wait(step: &Step) -> Option<WaitView> {
-    let Kind::Wait(Wait { on, timeout, on_timeout }) = &step.kind else { return None };
+    let Kind::Wait(wait) = &step.kind else { return None };
+    let Wait { on, timeout, on_timeout } = &**wait;
     Some(WaitView {
         signals: on.iter().map(ToString::to_string).collect(),
         timeout_ms: timeout.map(|timeout| timeout.0),

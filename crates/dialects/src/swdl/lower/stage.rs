@@ -203,7 +203,7 @@ impl<'a> Stages<'_, 'a, '_> {
             errors: ir::EachErrors::default(),
             scope: Arc::new(of_one(item)),
         };
-        let mut step = Step::new(stage.id.clone(), Kind::Each(each));
+        let mut step = Step::new(stage.id.clone(), Kind::Each(Box::new(each)));
         step.outputs = schema::list(schema::outputs(asked.outputs.as_deref()));
         step.policy.effects = chosen.effects();
         // The time of one item has a default; how many there are nobody knows.

@@ -95,7 +95,7 @@ fn a_composite_is_tried_again_with_new_instances_after_undoing_the_last() {
 }
 
 fn call() -> Step {
-    Step::new(id("c"), Kind::Call(Call { workflow: "other".into(), exports: Vec::new() }))
+    Step::new(id("c"), Kind::Call(Box::new(Call { workflow: "other".into(), exports: Vec::new() })))
 }
 
 #[test]
