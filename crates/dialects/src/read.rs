@@ -31,6 +31,10 @@ impl<T> Spanned<T> {
     }
 }
 
+/// Steps that were read and are still to be lowered. Each has a place of its own, so that what it is lowered to can take
+/// the place of those before it.
+pub type Unlowered<T> = Vec<Box<T>>;
+
 /// The fields of one mapping, taken one by one; what is left at the end is unknown.
 #[derive(Debug)]
 pub struct Fields<'a> {
@@ -389,6 +393,11 @@ impl<'a> Given<'a> {
 
     /// The items of a list, each under the name of the list.
     pub fn list(self, sink: &mut Sink) -> Option<Vec<Given<'a>>> {
+        Some(self.items(sink)?.collect())
+    }
+
+    /// The same, one after the other.
+    pub fn items(self, sink: &mut Sink) -> Option<impl ExactSizeIterator<Item = Given<'a>> + use<'a>> {
         let Some(items) = self.node.items() else {
             let diagnostic = self.wrong("a list");
             sink.push(match self.node.raw() {
@@ -399,7 +408,7 @@ impl<'a> Given<'a> {
             });
             return None;
         };
-        Some(items.map(|node| Given { name: self.name, node }).collect())
+        Some(items.map(move |node| Given { name: self.name, node }))
     }
 
     /// A name that is safe wherever a name goes.

@@ -73,9 +73,9 @@ impl<'a> Step<'a> {
 
 /// Names of steps, each once.
 fn names(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<Spanned<StepId>> {
-    let items = given.and_then(|given| given.list(sink)).unwrap_or_default();
+    let items = given.and_then(|given| given.items(sink));
     let mut names: Vec<Spanned<StepId>> =
-        items.into_iter().filter_map(|item| item.name(|text| StepId::new(text), sink)).collect();
+        items.into_iter().flatten().filter_map(|item| item.name(|text| StepId::new(text), sink)).collect();
     if names.len() < 2 {
         return names;
     }

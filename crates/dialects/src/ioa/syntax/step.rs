@@ -24,7 +24,7 @@ pub(in crate::ioa) struct Step<'a> {
     pub action: Option<Spanned<&'a str>>,
     pub depends_on: Vec<Spanned<StepId>>,
     pub timeout: Option<Millis>,
-    pub retry: Option<RetryPolicy>,
+    pub retry: Option<Box<RetryPolicy>>,
     pub on_failure: Option<Spanned<OnFailure>>,
     pub skein: OwnSkein,
     pub border: Border<'a>,
@@ -38,10 +38,11 @@ impl<'a> Step<'a> {
         let id = fields.required("name", sink).and_then(|given| step_id(given, sink));
         let agent = fields.required("agent", sink).and_then(|given| given.words(sink));
         let action = fields.required("action", sink).and_then(|given| given.words(sink));
-        let depends_on = fields.optional("dependsOn").and_then(|given| given.list(sink)).unwrap_or_default();
-        let depends_on = depends_on.into_iter().filter_map(|item| step_id(item, sink)).collect();
+        let depends_on = fields.optional("dependsOn").and_then(|given| given.items(sink));
+        let depends_on = depends_on.into_iter().flatten().filter_map(|item| step_id(item, sink)).collect();
         let timeout = length(fields.optional("timeout"), sink);
-        let retry = fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink));
+        let retry =
+            fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink)).map(Box::new);
         let on_failure = fields.optional("onFailure").and_then(|given| given.one_of(ON_FAILURE, sink));
         let block = fields.optional("x-skein");
         let extra = Extra { gate: true, quorum: true, own: &["input", "output", CALL], ..Extra::default() };

@@ -142,8 +142,8 @@ fn is_scalar(given: Given<'_>, sink: &mut Sink) -> bool {
 }
 
 fn names(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<StepId> {
-    let items = given.and_then(|given| given.list(sink)).unwrap_or_default();
-    let names = items.into_iter().filter_map(|item| item.name(|text| StepId::new(text), sink));
+    let items = given.and_then(|given| given.items(sink));
+    let names = items.into_iter().flatten().filter_map(|item| item.name(|text| StepId::new(text), sink));
     names.map(|Spanned { value, .. }| value).collect()
 }
 

@@ -170,7 +170,7 @@ fn a_called_workflow() {
         exports: vec![Export { from: id("implement"), artifact: name("implementation"), name: name("code") }],
     };
     let library = BTreeMap::from([("sub.yaml".to_owned(), Arc::new(workflow("sub", vec![implement()])))]);
-    let steps = vec![Step::new(id("build"), Kind::Call(call)), script("test").after(&["build"])];
+    let steps = vec![Step::new(id("build"), Kind::Call(Box::new(call))), script("test").after(&["build"])];
     let trial = Trial::calling(steps, &library).file("src/feature.ts", "x\n").ok("implement").ok("test");
     assert_eq!(trial.source("build", "code").as_deref(), Some("1.0.1.1.main.1"));
     expect("called", &trial);
