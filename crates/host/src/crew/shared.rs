@@ -32,7 +32,7 @@ use crate::{
     secret::Secrets,
     wall::{self, Kept},
     worker::{self, Filter, Handle, NewFilter, StateMark, Task, Tell},
-    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, root::PathError},
+    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Sizes, Story, root::PathError},
 };
 
 /// What was settled about runs. Of many that are begun together it is often the same, and then it is read once, and the
@@ -58,6 +58,8 @@ pub(super) struct Shared {
     pub(super) contexts: Arc<Contexts>,
     /// Runs whose folders are known to last.
     pub(super) lasting: Mutex<BTreeSet<RunId>>,
+    /// What each run is known to have kept.
+    pub(super) sizes: Mutex<BTreeMap<RunId, Sizes>>,
     pub(super) company: Arc<Company>,
     pub(super) trees: Trees,
     /// What was settled about each run that something was asked of, read once.
@@ -103,6 +105,10 @@ impl Shared {
         self.abouts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn sizes(&self) -> MutexGuard<'_, BTreeMap<RunId, Sizes>> {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn lasting(&self) -> MutexGuard<'_, BTreeSet<RunId>> {
         self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,10 +139,12 @@ impl Shared {
         let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let context = Context::open(workspace, directory)?;
         self.contexts.hold(&context, run)?;
-        if context.holder()?.is_some_and(|holder| holder.id != run.as_str()) {
+        let is_others = context.holder()?.is_some_and(|holder| holder.id != run.as_str());
+        if is_others {
             context.clear()?;
         }
-        context.write(story)?;
+        // What people look into when a run is over is whole, whatever became of it meanwhile.
+        self.contexts.write(&context, story, is_others || story.state.end.is_some())?;
         Ok(context)
     }
 
