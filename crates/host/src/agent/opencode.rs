@@ -34,10 +34,9 @@ const QUIET: [&str; 6] = [
 ];
 /// What it obeys in the repository that it works on.
 const CONTROL: [&str; 3] = [".opencode", "opencode.json", "opencode.jsonc"];
-/// Answers that were cut off, and requests that were too long: it would ask for ever.
-const CUT_OFF: u32 = 3;
+/// Requests that were too long: it would ask for ever.
 const TOO_LONG: u32 = 2;
-/// How often it may meet an error of its service in a row. It would wait longer from each to the next.
+/// How often in a row its service may fail or cut an answer off. It would wait longer from each to the next.
 const ERRORS: u32 = 2;
 
 impl Adapter for OpenCode {
@@ -193,7 +192,6 @@ struct Events {
     said: String,
     /// Why the last step ended.
     reason: String,
-    cut_off: u32,
     too_long: u32,
     errors: u32,
     error: Option<Value>,
@@ -201,8 +199,9 @@ struct Events {
 
 impl Events {
     fn finished(&mut self, part: &Value) -> Vec<Heard> {
-        self.errors = 0;
         self.reason = text(part, "/reason").to_owned();
+        let cut_off = self.reason == "unknown";
+        self.errors = if cut_off { self.errors + 1 } else { 0 };
         self.spent.add(Spent {
             input: number(part, "/tokens/input") + number(part, "/tokens/cache/write"),
             cached: number(part, "/tokens/cache/read"),
@@ -210,9 +209,8 @@ impl Events {
             micro_usd: part["cost"].as_f64().and_then(micro_usd),
         });
         let mut heard = vec![Heard::Used(Used::Run(self.spent))];
-        self.cut_off = if self.reason == "unknown" { self.cut_off + 1 } else { 0 };
-        if self.cut_off >= CUT_OFF {
-            let message = format!("{CUT_OFF} answers in a row were cut off");
+        if self.errors > ERRORS {
+            let message = format!("{} answers in a row were cut off or failed", self.errors);
             heard.push(Heard::Hopeless(Failure::new(Kind::Service, message)));
         }
         heard

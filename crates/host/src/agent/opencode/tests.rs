@@ -94,6 +94,11 @@ fn what_it_would_try_for_ever_is_stopped() {
     assert_eq!(hopeless(&told), 0);
     let (_, told) = heard(&[finish("unknown"), finish("unknown"), finish("unknown")]);
     assert_eq!(hopeless(&told), 1);
+    // Both kinds of failures come in turns.
+    let (mut reader, _) = heard(&[finish("unknown")]);
+    let error = "timestamp=1 level=ERROR message=\"stream error\" error.error=\"Cannot connect to API\"";
+    assert_eq!(hopeless(&reader.hear_error(error).unwrap()), 0);
+    assert_eq!(hopeless(&reader.hear(&finish("unknown"))), 1);
     let long = json!({"type": "error", "error": {"name": "ContextOverflowError", "data": {}}});
     assert_eq!(hopeless(&heard(&[long.clone(), long]).1), 1);
 }
