@@ -40,7 +40,7 @@ impl<'a> Border<'a> {
         let fields = self.input?.node.fields().into_iter().flatten();
         let mut bindings: Vec<Binding> = Vec::new();
         for field in fields {
-            let given = Given { name: field.key, node: field.value };
+            let given = Given::new(field.key, field.value);
             let value = lowering.expression(given, spelling(&field.value.json()));
             let name = field.key.to_owned();
             // A key that is there twice has been reported, and the first counts.
@@ -94,7 +94,7 @@ fn mapping<'a>(block: Option<Given<'a>>, name: &'static str, sink: &mut Sink) ->
 
 fn field<'a>(block: Option<Given<'a>>, name: &'static str) -> Option<Given<'a>> {
     let node = block?.node.get(name).filter(|node| !node.is_null())?;
-    Some(Given { name, node })
+    Some(Given::new(name, node))
 }
 
 /// `x-skein.call` of a step: the workflow that does it.

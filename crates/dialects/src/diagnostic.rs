@@ -9,7 +9,7 @@ use std::{
 
 use skein_core::{expr::Span, plan::Severity};
 
-use crate::{code::Code, source::Source};
+use crate::{code::Code, source::Source, yaml::Field};
 
 /// One thing to tell a person about a source.
 #[derive(Debug, Clone)]
@@ -126,6 +126,14 @@ fn one_line(text: String) -> String {
     shown.chain(end.map(|_| '…')).collect()
 }
 
+/// A field that is refused and seems to be meant for another.
+#[derive(Debug)]
+pub(crate) struct Misspelt {
+    pub refused: Diagnostic,
+    pub key: Span,
+    pub meant: &'static str,
+}
+
 /// More of one kind than this are counted and not kept.
 const KEPT: usize = 50;
 
@@ -140,6 +148,7 @@ pub struct Sink {
     /// What has been said where, by the address of the source.
     places: BTreeSet<(Code, usize, Span)>,
     errors: bool,
+    pub(crate) misspelt: Vec<Misspelt>,
 }
 
 impl Sink {
@@ -151,6 +160,7 @@ impl Sink {
             unkept: BTreeMap::new(),
             places: BTreeSet::new(),
             errors: false,
+            misspelt: Vec::new(),
         }
     }
 
@@ -170,6 +180,13 @@ impl Sink {
         }
     }
 
+    /// Notes that a field of the source itself is refused, and which one it seems to be meant for.
+    pub(crate) fn slip(&mut self, field: Field<'_>, meant: &'static str, refused: &Diagnostic) {
+        if refused.is_error() && Arc::ptr_eq(field.value.source(), &self.source) {
+            self.misspelt.push(Misspelt { refused: refused.clone(), key: field.key_span, meant });
+        }
+    }
+
     /// Counts some of a kind that nobody has kept.
     pub fn count(&mut self, code: Code, more: usize) {
         *self.unkept.entry(code).or_default() += more;
@@ -182,6 +199,23 @@ impl Sink {
     /// Whether more of this kind would only be counted, so that it is not worth working out what was meant.
     pub fn is_full(&self, code: Code) -> bool {
         self.counts.get(&code).is_some_and(|count| *count >= KEPT)
+    }
+
+    /// Where in the source itself something is said.
+    pub(crate) fn starts(&self) -> BTreeSet<u32> {
+        let places = self.kept.iter().map(Diagnostic::place);
+        places
+            .filter(|place| Arc::ptr_eq(&place.source, &self.source))
+            .map(|place| place.span.start)
+            .collect()
+    }
+
+    /// Whether something in a part of a source is an error.
+    pub(crate) fn has_error_in(&self, source: &Arc<Source>, part: Span) -> bool {
+        let is_in = |place: &Label| {
+            Arc::ptr_eq(&place.source, source) && part.start <= place.span.start && place.span.end <= part.end
+        };
+        self.kept.iter().any(|diagnostic| diagnostic.is_error() && is_in(diagnostic.place()))
     }
 
     /// Whether nothing has been said.

@@ -49,11 +49,12 @@ impl ScopeCheck<'_> {
     }
 
     fn check_routed(&mut self, start: Option<&StepId>, cycles: bool) {
+        let mut known = true;
         if let Some(start) = start.filter(|start| !self.entry.by_id.contains_key(*start)) {
+            known = false;
             let at = self.survey.at_scope(self.ix, "start");
             self.unknown(ProblemCode::UnknownStart, at, start);
         }
-        let mut known = true;
         for (i, step) in (0u32..).zip(&self.entry.scope.steps) {
             for (field, target) in targets(step) {
                 if let Target::Step(id) = target
@@ -150,7 +151,7 @@ pub(super) fn unknown(
 }
 
 /// Every field of a step that names where a cursor goes.
-fn targets(step: &Step) -> Vec<(String, &Target)> {
+pub(super) fn targets(step: &Step) -> Vec<(String, &Target)> {
     let mut targets: Vec<(String, &Target)> = Vec::new();
     targets.extend(step.next.iter().map(|target| ("next".to_owned(), target)));
     match &step.kind {

@@ -80,6 +80,7 @@ impl<'a> SiteCheck<'a> {
                     self.check_output(read, seen);
                 }
             }
+            Err(Unseen::Doubtful) => {}
             Err(unseen) => self.unseen(read, id, &unseen),
         }
     }
@@ -91,7 +92,9 @@ impl<'a> SiteCheck<'a> {
             Unseen::Around => {
                 (ProblemCode::SelfReference, format!("`{id}` is around this and has not ended yet"))
             }
-            Unseen::NotBefore => (ProblemCode::NotBefore, format!("`{id}` can never have run before this")),
+            Unseen::NotBefore | Unseen::Doubtful => {
+                (ProblemCode::NotBefore, format!("`{id}` can never have run before this"))
+            }
             Unseen::SiblingLane => {
                 (ProblemCode::SiblingLane, format!("`{id}` is in another lane that runs at the same time"))
             }
@@ -165,7 +168,7 @@ fn unseen_hint(survey: &Survey<'_>, spot: Spot, id: &str, unseen: &Unseen) -> Op
         }
         Unseen::SiblingLane => Some("read it after the parallel step".to_owned()),
         Unseen::InsideEach(each) => Some(format!("read `{each}`, which has what every item gave")),
-        Unseen::Itself | Unseen::Around => None,
+        Unseen::Itself | Unseen::Around | Unseen::Doubtful => None,
     }
 }
 

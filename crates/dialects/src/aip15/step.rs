@@ -282,7 +282,7 @@ impl<'a, 'l> Steps<'a, 'l> {
             return Map::new();
         };
         let read = |field: crate::yaml::Field<'_>, sink: &mut _| {
-            (field.key.to_owned(), value(Given { name: field.key, node: field.value }, sink))
+            (field.key.to_owned(), value(Given::new(field.key, field.value), sink))
         };
         fields.map(|field| read(field, self.lowering.sink)).collect()
     }

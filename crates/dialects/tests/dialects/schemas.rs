@@ -76,7 +76,9 @@ const AIP15: &[&str] = &[
     "tag.md",
     "tool-not-in-the-project.md",
     "unknown-action.md",
+    "unreachable-and-reads.md",
     "unreachable.md",
+    "what-only-follows.md",
 ];
 const IOA: &[&str] = &[
     "calls-with-the-wrong-values.yaml",

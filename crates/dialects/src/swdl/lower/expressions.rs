@@ -70,7 +70,7 @@ impl<'a, 'l> Expressions<'a, 'l> {
     fn checked(&mut self, given: Given<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
         let expr = self.lowering.expression(given, read)?;
         for read in expr.reads() {
-            let at = Given { name: given.name, node: given.node.at(&read.at) };
+            let at = Given::new(given.name, given.node.at(&read.at));
             self.check_variable(at, &read, read.span);
         }
         Some(expr)

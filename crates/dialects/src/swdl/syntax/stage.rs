@@ -6,8 +6,9 @@ use super::{Declared, Input, StageContext, StagePolicy, flag, id, is_plain, leng
 use crate::{
     border::{CALL, call},
     code::Code,
+    common::waits_for,
     diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given, Spanned},
+    read::{Fields, Given},
     swdl::defaults::{ARTIFACTS, GATE_KINDS, HANDOFF_FORMATS, ON_TIMEOUT, OnTimeout, STAGE_TYPES, StageType},
     xskein::{Extra, OwnSkein},
     yaml::Node,
@@ -106,7 +107,8 @@ impl<'a> Stage<'a> {
         let id = id(fields.required("id", sink), sink).and_then(|id| StepId::new(id).ok());
         let name = words(fields.required("name", sink), sink);
         let description = super::text(fields.optional("description"), sink);
-        let depends_on = names(fields.optional("depends_on"), sink);
+        let depends_on = waits_for(fields.optional("depends_on"), sink);
+        let depends_on = depends_on.into_iter().map(|name| name.value).collect();
         let condition = fields.optional("condition").filter(|given| is_scalar(*given, sink));
         let (does, fans_out) = Does::read(&mut fields, sink);
         let policy = fields
@@ -139,12 +141,6 @@ fn is_scalar(given: Given<'_>, sink: &mut Sink) -> bool {
         sink.push(given.wrong("an expression, such as `\"${{ parameters.deep == true }}\"`"));
     }
     given.node.raw().is_some()
-}
-
-fn names(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<StepId> {
-    let items = given.and_then(|given| given.list(sink)).unwrap_or_default();
-    let names = items.into_iter().filter_map(|item| item.name(|text| StepId::new(text), sink));
-    names.map(|Spanned { value, .. }| value).collect()
 }
 
 impl<'a> Does<'a> {
@@ -182,7 +178,7 @@ impl<'a> Does<'a> {
 }
 
 fn block<'a>(fields: &Fields<'a>) -> Option<Given<'a>> {
-    fields.node().get("x-skein").map(|node| Given { name: "x-skein", node })
+    fields.node().get("x-skein").map(|node| Given::new("x-skein", node))
 }
 
 /// The fields that only mean something where an agent does the stage.
