@@ -88,10 +88,12 @@ fn calls_give_what_they_export() {
     );
     assert_eq!(
         main("make", "logs", "shared"),
-        ["error[unknown-artifact] sub: exports[0].artifact: `make` gives no artifact `logs` (did you mean `log`?)"]
+        [
+            "error[unknown-artifact] sub: exports[0].artifact: `make` gives no artifact `logs` (did you mean `log`?)"
+        ]
     );
     assert_eq!(
         main("make", "log", "log"),
-        ["error[unknown-artifact] use: takes[0]: `sub` gives no artifact `log`"]
+        ["error[unknown-artifact] use: takes[0].artifact: `sub` gives no artifact `log`"]
     );
 }

@@ -57,7 +57,7 @@ fn cycle_in_a_graph() {
     let hint = "(each waits for the one before: a step cannot start after itself)";
     says(
         graph(vec![after("a", &["c"]), after("b", &["a"]), after("c", &["b"]), after("d", &["c"])]),
-        &[&format!("error[cycle] a: after: steps go in a circle: a -> b -> c -> a {hint}")],
+        &[&format!("error[cycle] a: after[0]: steps go in a circle: a -> b -> c -> a {hint}")],
     );
 }
 
