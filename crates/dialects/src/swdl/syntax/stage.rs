@@ -149,7 +149,7 @@ impl<'a> Does<'a> {
         let given = fields.optional("type");
         let ty = match given {
             Some(given) => given.one_of(STAGE_TYPES, sink).map(|word| word.value),
-            None => Some(StageType::default()),
+            None => Some(of_block(fields, sink).unwrap_or_default()),
         };
         let Some(ty) = ty else {
             for (name, _) in OF_TYPE {
@@ -175,6 +175,21 @@ impl<'a> Does<'a> {
         };
         (does, ty == StageType::FanOut)
     }
+}
+
+/// The type of a stage that does not say it, if it has the block of another type than the usual one and nothing else
+/// to do. That it must say it is told.
+fn of_block(fields: &Fields<'_>, sink: &mut Sink) -> Option<StageType> {
+    let mut blocks = OF_TYPE.iter().filter(|(_, of)| *of != StageType::Agent);
+    let (name, ty) = blocks.find(|(name, _)| fields.field(name).is_some())?;
+    if fields.field("roles").is_some() || call(block(fields), sink).is_some() {
+        return None;
+    }
+    let field = fields.field(name)?;
+    let message = format!("a stage with `{name}` must say that it is one of that type");
+    let diagnostic = Diagnostic::new(Code::MissingField, field.value.source(), field.key_span, message);
+    sink.push(diagnostic.hint(format!("add `type: {name}`")));
+    Some(*ty)
 }
 
 fn block<'a>(fields: &Fields<'a>) -> Option<Given<'a>> {
