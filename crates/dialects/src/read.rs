@@ -394,7 +394,7 @@ impl<'a> Given<'a> {
             Err(why) => {
                 let message = format!("`{}` is not a length of time: {why}", brief(text));
                 let diagnostic = self.error(Code::BadDuration, message);
-                sink.push(match units.in_whole_numbers(text) {
+                sink.push(match units.meant(text) {
                     Some(meant) => diagnostic.hint(format!("write `{meant}`")).fix_word(self.span(), &meant),
                     None => {
                         let (example, known) = (units.example(), units.listed());

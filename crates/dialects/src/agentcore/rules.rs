@@ -154,7 +154,9 @@ const SHARED: usize = 10;
 /// Steps that can run at the same time and change the same files.
 pub(super) fn warn_shared(steps: &[Step<'_>], scope: &Scope, sink: &mut Sink) {
     // With errors, what waits for what may not be what was meant.
-    if sink.has_errors() {
+    let ids: BTreeSet<&StepId> = steps.iter().map(|step| &step.id).collect();
+    let mut waits = steps.iter().flat_map(|step| &step.depends_on);
+    if sink.has_errors() || waits.any(|name| !ids.contains(&name.value)) {
         return;
     }
     let pairs = overlap::shared_workspaces(scope, SHARED);

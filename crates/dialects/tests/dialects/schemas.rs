@@ -39,6 +39,7 @@ const AGENTCORE: &[&str] = &[
     "two-cycles.yaml",
     "two-inputs-of-one-name.yaml",
     "two-outputs-of-one-name.yaml",
+    "unknown-dependency-of-a-shared-workspace.yaml",
     "unknown-dependency.yaml",
 ];
 const AIP15: &[&str] = &[
@@ -51,6 +52,7 @@ const AIP15: &[&str] = &[
     "compensation-target-unknown.md",
     "condition-is-a-tag.md",
     "conflict-of-an-unknown-step.md",
+    "cycle-with-its-ways.md",
     "cycle.md",
     "duplicate-key.md",
     "item-outside-a-map.md",
