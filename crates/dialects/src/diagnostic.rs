@@ -23,6 +23,8 @@ pub struct Diagnostic {
     /// What to do about it.
     pub hint: Option<String>,
     pub fix: Option<Fix>,
+    /// How many it stands for.
+    pub count: usize,
 }
 
 /// A place in a source and what to say there.
@@ -50,6 +52,7 @@ impl Diagnostic {
             labels: vec![Label { source: source.clone(), span, message: String::new() }],
             hint: None,
             fix: None,
+            count: 1,
         }
     }
 
@@ -236,7 +239,8 @@ impl Sink {
         });
         for (code, more) in self.unkept {
             let message = format!("{more} more of these are not shown");
-            self.kept.push(Diagnostic::new(code, &self.source, Span::default(), message));
+            let rest = Diagnostic::new(code, &self.source, Span::default(), message);
+            self.kept.push(Diagnostic { count: more, ..rest });
         }
         self.kept
     }
@@ -266,5 +270,6 @@ mod tests {
         let said = sink.finish();
         assert_eq!(said.len(), KEPT + 1);
         assert_eq!(said[KEPT].message, "3 more of these are not shown");
+        assert_eq!(said.iter().map(|diagnostic| diagnostic.count).sum::<usize>(), KEPT + 3);
     }
 }
