@@ -119,6 +119,7 @@ const SWDL: &[&str] = &[
     "item-outside-fan-out.yaml",
     "longest-delay-too-short.yaml",
     "nested-expression.yaml",
+    "operators-of-other-languages.yaml",
     "override-adds-a-tool.yaml",
     "override-adds-an-approver.yaml",
     "override-changes-how-long-a-gate-waits.yaml",
