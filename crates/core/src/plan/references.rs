@@ -124,8 +124,8 @@ impl<'a> SiteCheck<'a> {
         };
         let message = format!("`{}` does not declare the output `{name}`", step.id);
         let declared = self.survey.at(seen.scope, seen.step, "outputs");
-        let hint =
-            |problem: Problem| problem.maybe_hint(nearest(name, schema)).related(declared, "declared here");
+        let what = if names(schema).next().is_some() { "declared here" } else { "it declares none" };
+        let hint = |problem: Problem| problem.maybe_hint(nearest(name, schema)).related(declared, what);
         self.push(read, code, hint, message);
     }
 
