@@ -26,10 +26,7 @@ fn a_dependency_on_a_step_inside_another_says_where_it_is() {
 
 #[test]
 fn unknown_target() {
-    says(
-        routed(vec![next("a", "c"), work("b")]),
-        &["error[unknown-target] a: next: there is no step `c` (did you mean `a`?)"],
-    );
+    says(routed(vec![next("a", "c"), work("b")]), &["error[unknown-target] a: next: there is no step `c`"]);
     let workflow = routed(vec![branch("route", &[("true", "here")], "there"), work("left")]);
     says(
         workflow,
