@@ -251,9 +251,14 @@ impl Files<'_> {
         }
     }
 
-    /// Whether a problem may only be there because what it is about, or one in the same list, could not be read.
+    /// Whether a problem may only be there because what it is about, or one in the same list, could not be read, or is not
+    /// written at all.
     fn follows(&self, problem: &Problem) -> bool {
         let Read { sink, file: Some(file), .. } = &self.read[self.number(problem)] else { return false };
+        // A timeout that nobody wrote is the format's, and as long as the run's is enough.
+        if problem.code == ProblemCode::StepOutlivesRun && file.places.written(&problem.at).is_none() {
+            return true;
+        }
         let order = matches!(problem.code, ProblemCode::NotBefore | ProblemCode::ArtifactNotBefore);
         let waits = order.then(|| At { field: "after".to_owned(), ..problem.at.clone() });
         let causes = problem.related.iter().map(|(at, _)| at).chain(&waits);

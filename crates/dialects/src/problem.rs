@@ -143,7 +143,7 @@ fn code(code: ProblemCode) -> Code {
         P::IndirectReference => Code::IndirectReference,
         P::NoTimeout => Code::NoTimeout,
         P::LongTimeout => Code::LongTimeout,
-        P::WaitOutlivesRun => Code::WaitOutlivesRun,
+        P::WaitOutlivesRun | P::StepOutlivesRun => Code::WaitOutlivesRun,
         P::ManySteps | P::ManyEdges | P::DeepCalls => Code::QuiteBig,
         P::ManyAttempts | P::ManyIterations => Code::ManyTries,
         P::SkippedGate => Code::SkippedGate,
