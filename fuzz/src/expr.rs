@@ -90,7 +90,7 @@ impl Env for Values {
                     Part::Status => "status",
                     Part::Summary => "summary",
                 };
-                self.0.get("steps").and_then(|steps| steps.get(id)?.get(part))
+                self.0.get("steps").and_then(|steps| steps.get(&**id)?.get(part))
             }
         };
         match found {

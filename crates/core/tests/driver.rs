@@ -220,7 +220,7 @@ fn a_wake_up_that_was_used_up_is_told_anew() {
     let wait = |n: usize| {
         let on = vec![SignalName::new("paid").unwrap()];
         let wait = Wait { on, timeout: Some(Millis(7)), on_timeout: WaitTimeout::Continue };
-        Step::new(StepId::new(format!("w{n}")).unwrap(), Kind::Wait(wait))
+        Step::new(StepId::new(format!("w{n}")).unwrap(), Kind::Wait(Box::new(wait)))
     };
     let scope = Scope::new(Shape::Graph, (0..2_500).map(wait));
     let workflow = Workflow::new(WorkflowId::new("w").unwrap(), scope);

@@ -51,7 +51,7 @@ fn an_each_has_so_many_items_and_no_more() {
     let inner = Scope::new(Shape::Graph, vec![work("x")]);
     let over = Expr::input(["list"]);
     let each = Each { over, parallelism: Some(1), errors: EachErrors::FailFast, scope: Arc::new(inner) };
-    let step = Step::new(StepId::new("each").unwrap(), Kind::Each(each));
+    let step = Step::new(StepId::new("each").unwrap(), Kind::Each(Box::new(each)));
     for (count, fits) in [(limits::ITEMS - 1, true), (limits::ITEMS, true), (limits::ITEMS + 1, false)] {
         let plan = plan(vec![step.clone()], json!({"list": vec![0; count]}));
         let events = tell(&plan, &mut RunState::new(), start()).unwrap();
@@ -63,7 +63,8 @@ fn an_each_has_so_many_items_and_no_more() {
 #[test]
 fn so_many_signals_are_kept_and_no_more() {
     let name = SignalName::new("go").unwrap();
-    let wait = Kind::Wait(Wait { on: vec![name.clone()], timeout: None, on_timeout: WaitTimeout::Expire });
+    let wait =
+        Kind::Wait(Box::new(Wait { on: vec![name.clone()], timeout: None, on_timeout: WaitTimeout::Expire }));
     let mut waits = Step::new(StepId::new("waits").unwrap(), wait);
     waits.after = vec![StepId::new("first").unwrap()];
     let plan = plan(vec![work("first"), waits], json!({}));

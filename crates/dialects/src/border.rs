@@ -16,6 +16,7 @@ use crate::{
     path::{self, PathError},
     project::Reference,
     read::Given,
+    yaml::Node,
 };
 
 /// How a format writes a structured value with expressions in it.
@@ -24,8 +25,8 @@ pub(crate) type Spelling = fn(&Value) -> Result<Expr, ParseError>;
 /// `x-skein.input` and `x-skein.output`: at a step, expressions and a contract; at a workflow, a contract and expressions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Border<'a> {
-    pub input: Option<Given<'a>>,
-    pub output: Option<Given<'a>>,
+    pub input: Option<Node<'a>>,
+    pub output: Option<Node<'a>>,
 }
 
 impl<'a> Border<'a> {
@@ -37,15 +38,14 @@ impl<'a> Border<'a> {
 
     /// What a step is given, by name. None if it does not say.
     pub fn inputs(&self, spelling: Spelling, lowering: &mut Lowering<'_>) -> Option<Vec<Binding>> {
-        let fields = self.input?.node.fields().into_iter().flatten();
+        let fields = self.input?.fields().into_iter().flatten();
         let mut bindings: Vec<Binding> = Vec::new();
         for field in fields {
-            let given = Given::new(field.key, field.value);
-            let value = lowering.expression(given, spelling(&field.value.json()));
-            let name = field.key.to_owned();
+            let value = lowering.expression(field.value, spelling(&field.value.json()));
             // A key that is there twice has been reported, and the first counts.
-            if let Some(value) = value.filter(|_| bindings.iter().all(|binding| binding.name != name)) {
-                bindings.push(Binding { name, value, schema: Schema::default(), required: false });
+            if let Some(value) = value.filter(|_| bindings.iter().all(|binding| *binding.name != *field.key))
+            {
+                bindings.push(Binding::new(field.key, value));
             }
         }
         Some(bindings)
@@ -53,27 +53,26 @@ impl<'a> Border<'a> {
 
     /// What a step must give.
     pub fn outputs(&self) -> Schema {
-        self.output.map(|given| Schema::new(given.node.json())).unwrap_or_default()
+        self.output.map(|node| Schema::new(node.json())).unwrap_or_default()
     }
 
     /// Puts into a workflow what it takes, where it says so.
     pub fn takes(&self, workflow: &mut Workflow) {
-        if let Some(given) = self.input {
-            workflow.inputs = Schema::new(given.node.json());
+        if let Some(node) = self.input {
+            workflow.inputs = Schema::new(node.json());
         }
     }
 
     /// Puts into a workflow what it gives, where it says so: these names and no others.
     pub fn gives(&self, workflow: &mut Workflow, spelling: Spelling, lowering: &mut Lowering<'_>) {
-        let Some(given) = self.output else { return };
-        self.gives_with(workflow, |_| lowering.expression(given, spelling(&given.node.json())));
+        self.gives_with(workflow, |node| lowering.expression(node, spelling(&node.json())));
     }
 
     /// The same, for a format that reads its expressions in a way of its own.
-    pub fn gives_with(&self, workflow: &mut Workflow, read: impl FnOnce(Given<'a>) -> Option<Expr>) {
-        let Some(given) = self.output else { return };
-        workflow.scope.result = read(given);
-        let names = || given.node.fields().into_iter().flatten().map(|field| field.key);
+    pub fn gives_with(&self, workflow: &mut Workflow, read: impl FnOnce(Node<'a>) -> Option<Expr>) {
+        let Some(node) = self.output else { return };
+        workflow.scope.result = read(node);
+        let names = || node.fields().into_iter().flatten().map(|field| field.key);
         let properties: Map<String, Value> = names().map(|name| (name.to_owned(), json!({}))).collect();
         let required: Vec<&str> = names().collect();
         workflow.scope.outputs = Schema::new(json!({
@@ -83,13 +82,13 @@ impl<'a> Border<'a> {
 }
 
 /// A mapping in a block.
-fn mapping<'a>(block: Option<Given<'a>>, name: &'static str, sink: &mut Sink) -> Option<Given<'a>> {
+fn mapping<'a>(block: Option<Given<'a>>, name: &'static str, sink: &mut Sink) -> Option<Node<'a>> {
     let given = field(block, name)?;
     if given.node.fields().is_none() {
         sink.push(given.wrong("a mapping"));
         return None;
     }
-    Some(given)
+    Some(given.node)
 }
 
 fn field<'a>(block: Option<Given<'a>>, name: &'static str) -> Option<Given<'a>> {
@@ -109,7 +108,7 @@ pub(crate) fn call<'a>(block: Option<Given<'a>>, sink: &mut Sink) -> Option<Give
 /// nothing, so that nothing else is said about it.
 pub(crate) fn kind(given: Given<'_>, lowering: &mut Lowering<'_>) -> Kind {
     match called(given, lowering) {
-        Some(workflow) => Kind::Call(Call { workflow, exports: Vec::new() }),
+        Some(workflow) => Kind::Call(Box::new(Call { workflow, exports: Vec::new() })),
         None => {
             Kind::Work(Box::new(Work::new(Worker::Script { text: String::new(), capabilities: Vec::new() })))
         }

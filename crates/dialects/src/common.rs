@@ -74,7 +74,7 @@ pub(crate) fn refuse_short_longest(first: &Spanned<Millis>, most: &Spanned<Milli
 /// The steps that a step waits for, each once.
 pub(crate) fn waits_for(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<Spanned<StepId>> {
     let Some(given) = given else { return Vec::new() };
-    let items = given.list_of_words(sink).into_iter();
+    let items = given.list_of_words(sink);
     let mut names: Vec<Spanned<StepId>> =
         items.filter_map(|item| item.name(|text| StepId::new(text), sink)).collect();
     if names.len() < 2 {

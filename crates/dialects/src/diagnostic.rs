@@ -199,6 +199,12 @@ impl Sink {
         diagnostics.into_iter().for_each(|diagnostic| self.push(diagnostic));
     }
 
+    /// Adds all that another was told.
+    pub fn take_in(&mut self, other: Sink) {
+        self.extend(other.kept);
+        other.unkept.into_iter().for_each(|(code, more)| self.count(code, more));
+    }
+
     /// Whether more of this kind would only be counted, so that it is not worth working out what was meant.
     pub fn is_full(&self, code: Code) -> bool {
         self.counts.get(&code).is_some_and(|count| *count >= KEPT)

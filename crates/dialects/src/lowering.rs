@@ -65,7 +65,7 @@ pub(crate) struct Lowering<'a> {
     pub sink: &'a mut Sink,
     pub project: &'a dyn Project,
     /// Where steps stand; put into the places at the end.
-    steps: Vec<(StepId, skein_core::expr::Span, u32)>,
+    steps: Vec<(StepId, Span, u32)>,
     calls: Vec<Arc<Source>>,
     /// What the step before had.
     policy: Policy,
@@ -80,6 +80,11 @@ impl<'a> Lowering<'a> {
     /// Where everything stands, and the sources that are called.
     pub fn places(self, tree: Tree, workflow: Renames, step: Renames) -> (Places, Vec<Arc<Source>>) {
         (Places::new(tree, self.steps, workflow, step), self.calls)
+    }
+
+    /// So many steps are still to be said.
+    pub fn expect(&mut self, steps: usize) {
+        self.steps.reserve_exact(steps);
     }
 
     /// A step that is as the one before it shares what that one has.
@@ -98,6 +103,11 @@ impl<'a> Lowering<'a> {
         self.steps.push((id.clone(), head, node.number()));
     }
 
+    /// The place to show of a step that has been said.
+    pub fn head(&self, id: &StepId) -> Option<Span> {
+        self.steps.iter().find(|(of, ..)| of == id).map(|(_, head, _)| *head)
+    }
+
     pub fn push(&mut self, diagnostic: Diagnostic) {
         self.sink.push(diagnostic);
     }
@@ -108,12 +118,12 @@ impl<'a> Lowering<'a> {
     }
 
     /// An expression that was read, or what is wrong with it, at its place.
-    pub fn expression(&mut self, given: Given<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
+    pub fn expression(&mut self, node: Node<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
         let error = match read {
             Ok(expr) => return Some(expr),
             Err(error) => error,
         };
-        let node = given.node.at(&error.at);
+        let node = node.at(&error.at);
         let span = if node.raw().is_some() { node.within(error.span) } else { node.mark() };
         let diagnostic = Diagnostic::new(Code::BadExpression, node.source(), span, error.to_string());
         let hint = error.hint().map(|hint| self.voice.in_words(hint));

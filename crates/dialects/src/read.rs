@@ -31,6 +31,10 @@ impl<T> Spanned<T> {
     }
 }
 
+/// Steps that were read and are still to be lowered. Each has a place of its own, so that what it is lowered to can take
+/// the place of those before it.
+pub type Unlowered<T> = Vec<Box<T>>;
+
 /// The fields of one mapping, taken one by one; what is left at the end is unknown.
 #[derive(Debug)]
 pub struct Fields<'a> {
@@ -408,6 +412,11 @@ impl<'a> Given<'a> {
 
     /// The items of a list, each under the name of the list.
     pub fn list(self, sink: &mut Sink) -> Option<Vec<Given<'a>>> {
+        Some(self.items(sink)?.collect())
+    }
+
+    /// The same, one after the other.
+    pub fn items(self, sink: &mut Sink) -> Option<impl ExactSizeIterator<Item = Given<'a>> + use<'a>> {
         let Some(items) = self.node.items() else {
             let diagnostic = self.wrong("a list");
             sink.push(match self.node.raw() {
@@ -418,14 +427,13 @@ impl<'a> Given<'a> {
             });
             return None;
         };
-        Some(items.map(|node| Given { item: true, ..Given::new(self.name, node) }).collect())
+        Some(items.map(move |node| Given { item: true, ..Given::new(self.name, node) }))
     }
 
     /// The items of a list of words. A word that stands alone is refused, and read as the list of one that was meant.
-    pub fn list_of_words(self, sink: &mut Sink) -> Vec<Given<'a>> {
+    pub fn list_of_words(self, sink: &mut Sink) -> impl Iterator<Item = Given<'a>> + use<'a> {
         let is_word = matches!(self.node.scalar(), Some(Scalar::Text(text)) if !text.trim().is_empty());
-        let alone = || is_word.then_some(self).into_iter().collect();
-        self.list(sink).unwrap_or_else(alone)
+        self.items(sink).into_iter().flatten().chain(is_word.then_some(self))
     }
 
     /// A name that is safe wherever a name goes.

@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use skein_core::{
     ids::StepId,
-    ir::{Budget, BudgetMode, EachErrors, ErrorClass, Evidence, HoldReason, Kind, OnInterrupted, Step},
+    ir::{
+        Budget, BudgetMode, EachErrors, ErrorClass, Evidence, HoldReason, Isolation, Kind, OnInterrupted,
+        Step,
+    },
     limits,
     secret_name::variable,
     time::Millis,
@@ -267,7 +270,7 @@ impl XSkein {
         let merges = self.kept.get("workspace.merge") != Some(&Value::Bool(false));
         match &mut step.kind {
             Kind::Work(work) => {
-                let isolation = &mut work.isolation;
+                let mut isolation = Isolation::clone(&work.isolation);
                 isolation.worktree = self.worktree.unwrap_or(isolation.worktree);
                 if isolation.worktree && merges {
                     policy.settled_by = self.conflict.and_then(|step| StepId::new(step).ok());
@@ -275,6 +278,7 @@ impl XSkein {
                 isolation.no_network = self.no_network.unwrap_or(isolation.no_network);
                 isolation.secrets = self.secrets;
                 isolation.protect = self.protect.unwrap_or_default();
+                work.isolation = isolation.into();
                 work.evidence = self.evidence;
             }
             Kind::Each(each) => each.errors = self.on_error.unwrap_or(each.errors),
@@ -282,7 +286,7 @@ impl XSkein {
             _ => {}
         }
         if !self.kept.is_empty() && matches!(step.kind, Kind::Work(_)) {
-            step.labels.insert("x-skein", self.kept.into_iter().collect());
+            step.labels.insert("x-skein".to_owned(), self.kept.into_iter().collect());
         }
     }
 }

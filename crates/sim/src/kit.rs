@@ -83,22 +83,25 @@ pub fn gate_of(step: &mut Step) -> &mut Gate {
 
 pub fn wait(name: &str) -> Step {
     let on = vec![SignalName::new("paid").unwrap()];
-    Step::new(id(name), Kind::Wait(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire }))
+    Step::new(id(name), Kind::Wait(Box::new(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire })))
 }
 
 pub fn parallel(name: &str, lanes: Vec<(&str, Scope)>) -> Step {
     let lane = |(id, scope): (&str, Scope)| Lane { id: BranchId::new(id).unwrap(), scope: Arc::new(scope) };
-    Step::new(id(name), Kind::Parallel(Parallel { lanes: lanes.into_iter().map(lane).collect() }))
+    Step::new(id(name), Kind::Parallel(Box::new(Parallel { lanes: lanes.into_iter().map(lane).collect() })))
 }
 
 pub fn each(name: &str, over: Value, errors: EachErrors, scope: Scope) -> Step {
     let over = value(over);
-    Step::new(id(name), Kind::Each(Each { over, parallelism: Some(1), errors, scope: Arc::new(scope) }))
+    Step::new(
+        id(name),
+        Kind::Each(Box::new(Each { over, parallelism: Some(1), errors, scope: Arc::new(scope) })),
+    )
 }
 
 pub fn repeat(name: &str, condition: &str, test: LoopTest, max: u32, scope: Scope) -> Step {
     let condition = cond(condition);
-    Step::new(id(name), Kind::Loop(Loop { condition, test, max, scope: Arc::new(scope) }))
+    Step::new(id(name), Kind::Loop(Box::new(Loop { condition, test, max, scope: Arc::new(scope) })))
 }
 
 pub fn graph(steps: Vec<Step>) -> Scope {

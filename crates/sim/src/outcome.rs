@@ -336,11 +336,11 @@ mod tests {
         Who { path: "each[1]", step: "s3", visit: 1, iteration: 1, role: Role::Main, attempt: 1 };
 
     fn step() -> Step {
-        let kind = skein_core::ir::Kind::Wait(Wait {
+        let kind = skein_core::ir::Kind::Wait(Box::new(Wait {
             on: Vec::new(),
             timeout: None,
             on_timeout: skein_core::ir::WaitTimeout::Expire,
-        });
+        }));
         Step::new(skein_core::ids::StepId::new("s3").unwrap(), kind)
     }
 

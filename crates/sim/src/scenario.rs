@@ -25,7 +25,7 @@ pub fn plan() -> Plan {
             scope: Arc::new(Scope::new(Shape::Routed { start: None, cycles: false }, steps)),
         };
         let lanes = vec![lane("left", steps), lane("right", vec![work(&format!("third-{n}"))])];
-        retried(Step::new(id(&format!("both-{n}")), Kind::Parallel(Parallel { lanes })))
+        retried(Step::new(id(&format!("both-{n}")), Kind::Parallel(Box::new(Parallel { lanes }))))
     };
     let mut scope = Scope::new(Shape::Graph, vec![composite(1), composite(2), composite(3)]);
     scope.concurrency = Some(1);

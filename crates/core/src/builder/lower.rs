@@ -224,7 +224,7 @@ impl<'a> Lower<'a> {
         for (name, value) in &step.inputs {
             if let Some(value) = self.value(at(step, format!("inputs.{name}")), value) {
                 bindings.push(Binding {
-                    name: name.clone(),
+                    name: name.as_str().into(),
                     value,
                     schema: Schema::default(),
                     required: false,

@@ -21,14 +21,16 @@ use crate::{
 pub(super) fn kind<'a>(lower: &mut Lower<'a>, step: &'a StepDefinition, depth: usize) -> Option<Kind> {
     Some(match &step.kind {
         StepKind::Tool(tool) => Kind::Work(Box::new(work(tool))),
-        StepKind::Branch(branch) => Kind::Branch(self::branch(lower, step, branch)?),
-        StepKind::Parallel(parallel) => Kind::Parallel(self::parallel(lower, step, parallel, depth)),
-        StepKind::Suspend(suspend) => Kind::Wait(wait(lower, step, suspend)?),
+        StepKind::Branch(branch) => Kind::Branch(Box::new(self::branch(lower, step, branch)?)),
+        StepKind::Parallel(parallel) => {
+            Kind::Parallel(Box::new(self::parallel(lower, step, parallel, depth)))
+        }
+        StepKind::Suspend(suspend) => Kind::Wait(Box::new(wait(lower, step, suspend)?)),
         StepKind::Approval(approval) => Kind::Gate(Box::new(gate(lower, step, approval)?)),
-        StepKind::Map(map) => Kind::Each(each(lower, step, map, depth)?),
-        StepKind::Loop(repeat) => Kind::Loop(self::repeat(lower, step, repeat, depth)?),
+        StepKind::Map(map) => Kind::Each(Box::new(each(lower, step, map, depth)?)),
+        StepKind::Loop(repeat) => Kind::Loop(Box::new(self::repeat(lower, step, repeat, depth)?)),
         StepKind::Subworkflow(call) => {
-            Kind::Call(Call { workflow: call.workflow.clone(), exports: Vec::new() })
+            Kind::Call(Box::new(Call { workflow: call.workflow.clone(), exports: Vec::new() }))
         }
     })
 }

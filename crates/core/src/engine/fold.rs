@@ -1,5 +1,7 @@
 //! The small changes that events are made of: phases, slots, openings, deadlines.
 
+use std::sync::Arc;
+
 use super::{
     InstanceIx, Opening, StepAt, Walk,
     state::{Deadline, Instance, More, OpeningKind, RunState, StepState, null},
@@ -47,7 +49,7 @@ impl<'a> Fold<'a> {
     }
 
     pub fn more(&mut self, at: StepAt) -> &mut More {
-        self.instance(at.0).steps[at.1 as usize].more.get_or_insert_default()
+        Arc::make_mut(self.instance(at.0).steps[at.1 as usize].more.get_or_insert_default())
     }
 
     /// The only place where a phase changes.
@@ -76,7 +78,7 @@ impl<'a> Fold<'a> {
         step.outcome = None;
         step.effect = None;
         let old = step.more.take();
-        let more = step.more.get_or_insert_default();
+        let more = Arc::make_mut(step.more.get_or_insert_default());
         more.ready = Some(now);
         if let Some(old) = old {
             more.cost = old.cost;

@@ -49,10 +49,7 @@ fn verbatim(value: &Value) -> Option<&Value> {
 }
 
 fn string(text: &str) -> Result<Expr, ParseError> {
-    let plain = |text: &str| {
-        let value = Value::String(text.to_owned());
-        Expr::unchecked("", Node::Literal { span: Span::default(), value })
-    };
+    let plain = |text: &str| Expr::unchecked("", Node::Literal { span: Span::default(), value: text.into() });
     match text.strip_prefix('$') {
         None => Ok(plain(text)),
         Some(_) if text.starts_with(OPEN) => Ok(plain(text)),

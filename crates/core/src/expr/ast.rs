@@ -23,34 +23,34 @@
 //! "part": "output" | "status" | "summary"}}`. Objects and arrays hold whole expressions, each with its own
 //! source, because each string of a document is parsed on its own.
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
+use super::constant::Constant;
 use super::shape::{self, ShapeError};
 use super::span::Span;
 
 /// A parsed expression: a tree and the text it came from. Every value of this type is within the bounds.
+///
+/// Apart, because most places for an expression have none, and shared, because it never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "RawExpr")]
-pub struct Expr {
-    pub(super) source: Box<str>,
-    /// Apart, because most places for an expression have none.
-    pub(super) node: Box<Node>,
-}
+#[serde(try_from = "Parts")]
+pub struct Expr(Arc<Parts>);
 
-/// What decoding reads before the bounds are checked.
-#[derive(Deserialize)]
+/// What it is made of, and what decoding reads before the bounds are checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawExpr {
-    source: String,
-    node: Node,
+pub(super) struct Parts {
+    pub source: Box<str>,
+    pub node: Node,
 }
 
-impl TryFrom<RawExpr> for Expr {
+impl TryFrom<Parts> for Expr {
     type Error = ShapeError;
 
-    fn try_from(raw: RawExpr) -> Result<Self, ShapeError> {
-        Expr::checked(raw.source, raw.node)
+    fn try_from(parts: Parts) -> Result<Self, ShapeError> {
+        Expr::checked(parts.source, parts.node)
     }
 }
 
@@ -64,22 +64,27 @@ impl Expr {
 
     /// One that cannot be out of bounds, or a part of something that is checked as a whole.
     pub(super) fn unchecked(source: impl Into<Box<str>>, node: Node) -> Self {
-        Expr { source: source.into(), node: Box::new(node) }
+        Expr(Arc::new(Parts { source: source.into(), node }))
     }
 
     /// The text that was parsed; empty for literals, for objects and arrays, and for what a program made.
     pub fn source(&self) -> &str {
-        &self.source
+        &self.0.source
     }
 
     /// The tree.
     pub fn node(&self) -> &Node {
-        &self.node
+        &self.0.node
+    }
+
+    /// The parts by themselves, which may be put together to something else.
+    pub(super) fn into_parts(self) -> Parts {
+        Arc::unwrap_or_clone(self.0)
     }
 
     /// The value, if nothing needs to be looked up or worked out.
-    pub fn as_literal(&self) -> Option<&Value> {
-        match &*self.node {
+    pub fn as_literal(&self) -> Option<&Constant> {
+        match self.node() {
             Node::Literal { value, .. } => Some(value),
             _ => None,
         }
@@ -94,7 +99,7 @@ pub enum Root {
     Input,
     /// Something about another step.
     Step {
-        id: String,
+        id: Box<str>,
         part: Part,
     },
     /// The element of the surrounding map or fan-out, and its place from zero.
@@ -144,12 +149,12 @@ pub enum Function {
 pub enum Node {
     Literal {
         span: Span,
-        value: Value,
+        value: Constant,
     },
     Ref {
         span: Span,
         root: Root,
-        path: Vec<String>,
+        path: Box<[String]>,
         /// The text had an `outputs` segment before `path`, which counts only if the output has such a key.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         lenient_outputs: bool,

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::ast::{CompareOp, Expr, Function, Node, Part, Piece, Root};
 use super::bounds::MAX_TEXT;
+use super::constant::Constant;
 use super::shape::ShapeError;
 use super::span::Span;
 
@@ -17,7 +18,7 @@ const NOWHERE: Span = Span { start: 0, end: 0 };
 impl Expr {
     /// A value as it is, never looked into for expressions.
     pub fn literal(value: impl Into<Value>) -> Result<Self, ShapeError> {
-        let value = value.into();
+        let value = Constant::from(value.into());
         // Most are short texts, and even with all of it escaped such a one is within every bound.
         let is_short = value.as_str().is_some_and(|text| text.len() < MAX_TEXT / LONGEST_ESCAPE - 1);
         let node = Node::Literal { span: NOWHERE, value };
@@ -30,7 +31,7 @@ impl Expr {
     }
 
     /// A field of a step's output, or all of it for an empty path.
-    pub fn step<S: Into<String>>(id: impl Into<String>, path: impl IntoIterator<Item = S>) -> Self {
+    pub fn step<S: Into<String>>(id: impl Into<Box<str>>, path: impl IntoIterator<Item = S>) -> Self {
         Expr::read(Root::Step { id: id.into(), part: Part::Output }, path)
     }
 
@@ -55,7 +56,7 @@ impl Expr {
     /// One string of several values; literal strings are the text between them.
     pub fn template(pieces: impl IntoIterator<Item = Expr>) -> Result<Self, ShapeError> {
         let piece = |expr: Expr| match bare(expr) {
-            Node::Literal { value: Value::String(text), .. } => Piece::Text(text),
+            Node::Literal { value: Constant::Text(text), .. } => Piece::Text(text.into()),
             node => Piece::Node(node),
         };
         made(Node::Template { span: NOWHERE, pieces: pieces.into_iter().map(piece).collect() })
@@ -100,7 +101,7 @@ fn made(node: Node) -> Result<Expr, ShapeError> {
 
 /// The tree without its source. Spans would point into a text that is no longer there.
 fn bare(expr: Expr) -> Node {
-    let mut node = *expr.node;
+    let mut node = expr.into_parts().node;
     forget_spans(&mut node);
     node
 }

@@ -28,7 +28,7 @@ impl Expr {
     /// Whether the value counts as true: all do but null, false, zero and what is empty.
     pub fn test(&self, env: &dyn Env) -> Result<bool, EvalError> {
         let mut machine = Machine { env, meter: Meter::full() };
-        Ok(ops::truthy(&*machine.node(&self.node)?))
+        Ok(ops::truthy(&*machine.node(self.node())?))
     }
 }
 
@@ -44,8 +44,8 @@ pub(super) type Val<'e> = Cow<'e, Value>;
 impl<'e> Machine<'e> {
     /// A finished value and its size, for which parts are measured once, however deep they end up.
     fn whole(&mut self, expr: &'e Expr) -> Result<(Value, Size), EvalError> {
-        let span = expr.node.span();
-        let (value, size) = match &*expr.node {
+        let span = expr.node().span();
+        let (value, size) = match expr.node() {
             Node::Object { fields, .. } => {
                 self.visit(span)?;
                 self.object(fields, span)?
@@ -93,7 +93,7 @@ impl<'e> Machine<'e> {
         let span = node.span();
         self.visit(span)?;
         match node {
-            Node::Literal { value, .. } => Ok(Cow::Borrowed(value)),
+            Node::Literal { value, .. } => Ok(value.value()),
             Node::Ref { root, path, lenient_outputs, .. } => {
                 self.reference(root, path, *lenient_outputs, span)
             }

@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::ast::{CompareOp, Expr, Function, Node, Piece, Root};
 use super::ops::place;
 use super::pointer;
@@ -47,8 +45,8 @@ pub enum Level {
 impl Expr {
     /// The type of the value that evaluation would give.
     pub fn ty(&self, env: &dyn TypeEnv) -> Typed {
-        let mut checker = Checker { env, source: &self.source, at: String::new(), issues: Vec::new() };
-        let ty = checker.node(&self.node);
+        let mut checker = Checker { env, source: self.source(), at: String::new(), issues: Vec::new() };
+        let ty = checker.node(self.node());
         Typed { ty, issues: checker.issues }
     }
 }
@@ -67,15 +65,15 @@ impl<'a> Checker<'a> {
 
     fn member(&mut self, name: &str, expr: &'a Expr) -> Ty {
         let outer = (self.source, std::mem::take(&mut self.at));
-        (self.source, self.at) = (&expr.source, pointer::append(&outer.1, name));
-        let ty = self.node(&expr.node);
+        (self.source, self.at) = (expr.source(), pointer::append(&outer.1, name));
+        let ty = self.node(expr.node());
         (self.source, self.at) = outer;
         ty
     }
 
     fn node(&mut self, node: &'a Node) -> Ty {
         match node {
-            Node::Literal { value, .. } => Ty::of_value(value),
+            Node::Literal { value, .. } => Ty::of_value(&value.value()),
             Node::Ref { span, root, path, lenient_outputs } => {
                 self.reference(root, path, *lenient_outputs, *span)
             }
@@ -196,8 +194,8 @@ impl<'a> Checker<'a> {
 /// A literal string of nothing but letters, whose order is seldom what is meant.
 fn word(node: &Node) -> Option<&str> {
     match node {
-        Node::Literal { value: Value::String(text), .. } => {
-            Some(text.as_str()).filter(|text| !text.is_empty() && text.chars().all(char::is_alphabetic))
+        Node::Literal { value, .. } => {
+            value.as_str().filter(|text| !text.is_empty() && text.chars().all(char::is_alphabetic))
         }
         _ => None,
     }

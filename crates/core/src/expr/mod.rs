@@ -8,6 +8,7 @@
 mod ast;
 mod build;
 mod call;
+mod constant;
 mod env;
 mod error;
 mod eval;
@@ -39,6 +40,7 @@ pub mod ioa;
 pub mod swdl;
 
 pub use ast::{CompareOp, Expr, Function, Node, Part, Piece, Root};
+pub use constant::Constant;
 pub use env::{Env, Lookup};
 pub use error::{Missing, ParseError, ParseErrorKind};
 pub use fault::{EvalError, EvalErrorKind};

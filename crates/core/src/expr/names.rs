@@ -8,12 +8,12 @@ use crate::closest::closest;
 
 /// A reference to `root`, past the first `skip` names after the path's first.
 pub(super) fn reference(root: Root, path: &Path, skip: usize, span: Span) -> Node {
-    Node::Ref { span, root, path: path.tail(skip), lenient_outputs: false }
+    Node::Ref { span, root, path: path.tail(skip).collect(), lenient_outputs: false }
 }
 
 /// A reference to something about the step that the path's second name is.
 pub(super) fn step(part: Part, path: &Path, skip: usize, span: Span) -> Node {
-    let id = path.nth(0).unwrap_or_default().to_owned();
+    let id = path.nth(0).unwrap_or_default().into();
     reference(Root::Step { id, part }, path, skip, span)
 }
 

@@ -203,7 +203,7 @@ impl Parser<'_> {
             _ => return Err(self.unexpected("a value")),
         };
         self.advance()?;
-        Ok((Node::Literal { span, value }, 1))
+        Ok((Node::Literal { span, value: value.into() }, 1))
     }
 
     fn bracketed(&mut self) -> Result<Built, ParseError> {
@@ -228,7 +228,7 @@ impl Parser<'_> {
             _ => None,
         };
         if let Some(value) = keyword {
-            return Ok((Node::Literal { span: token.span, value }, 1));
+            return Ok((Node::Literal { span: token.span, value: value.into() }, 1));
         }
         if self.token.tok == Tok::Open && !path.dollar {
             return self.call(path, token.span);

@@ -21,7 +21,7 @@ impl Expr {
     /// Every reference, in the order in which they are written, whether or not it would be evaluated.
     pub fn reads(&self) -> Vec<Read<'_>> {
         // Most are a text or one reference, and need no list of what is still to be looked at.
-        match &*self.node {
+        match self.node() {
             Node::Literal { .. } => return Vec::new(),
             Node::Ref { span, root, path, lenient_outputs } => {
                 let at = String::new();
@@ -31,7 +31,7 @@ impl Expr {
         }
         let mut reads = Vec::new();
         // Backwards, so that what is popped next is what is written next.
-        let mut todo = vec![(String::new(), &*self.node)];
+        let mut todo = vec![(String::new(), self.node())];
         while let Some((at, node)) = todo.pop() {
             if let Node::Ref { span, root, path, lenient_outputs } = node {
                 reads.push(Read { root, path, lenient_outputs: *lenient_outputs, span: *span, at });
@@ -49,7 +49,7 @@ impl Expr {
         let mut expr = self;
         let mut rest = pointer;
         while let Some((segment, tail)) = pointer::split(rest) {
-            expr = match &*expr.node {
+            expr = match expr.node() {
                 Node::Object { fields, .. } => &fields.iter().find(|(key, _)| *key == segment)?.1,
                 Node::Array { items, .. } => items.get(segment.parse::<usize>().ok()?)?,
                 _ => return None,
@@ -74,11 +74,11 @@ fn push_children<'a>(at: &str, node: &'a Node, todo: &mut Vec<(String, &'a Node)
             Piece::Node(node) => Some(here(node)),
         })),
         Node::Object { fields, .. } => {
-            todo.extend(fields.iter().map(|(key, expr)| (pointer::append(at, key), &*expr.node)));
+            todo.extend(fields.iter().map(|(key, expr)| (pointer::append(at, key), expr.node())));
         }
         Node::Array { items, .. } => {
             let items = items.iter().enumerate();
-            todo.extend(items.map(|(i, expr)| (pointer::append(at, &i.to_string()), &*expr.node)));
+            todo.extend(items.map(|(i, expr)| (pointer::append(at, &i.to_string()), expr.node())));
         }
     }
 }

@@ -40,8 +40,8 @@ struct Visit<'a> {
 
 /// Tells whether the tree is within all bounds, without recursion since it may well not be.
 pub(super) fn check(expr: &Expr) -> Result<(), ShapeError> {
-    let mut todo = vec![Visit { node: &expr.node, source: &expr.source, depth: 1, wire: 2 }];
-    let (mut nodes, mut text) = (0, expr.source.len());
+    let mut todo = vec![Visit { node: expr.node(), source: expr.source(), depth: 1, wire: 2 }];
+    let (mut nodes, mut text) = (0, expr.source().len());
     while let Some(visit) = todo.pop() {
         nodes += 1;
         if visit.depth > MAX_DEPTH {
@@ -72,7 +72,7 @@ pub(super) fn check(expr: &Expr) -> Result<(), ShapeError> {
 fn own_size(node: &Node) -> Result<(usize, usize), ShapeError> {
     match node {
         Node::Literal { value, .. } => {
-            let size = measure(value, MAX_TEXT).ok_or(ShapeError::TooLong)?;
+            let size = measure(&value.value(), MAX_TEXT).ok_or(ShapeError::TooLong)?;
             Ok((size.depth.max(1), size.bytes))
         }
         Node::Ref { path, .. } => Ok((2, path.iter().map(|s| s.len() + 3).sum())),
@@ -84,9 +84,9 @@ fn own_size(node: &Node) -> Result<(usize, usize), ShapeError> {
             Ok((2, bytes.sum()))
         }
         Node::Object { fields, .. } => {
-            Ok((1, fields.iter().map(|(key, expr)| key.len() + expr.source.len()).sum()))
+            Ok((1, fields.iter().map(|(key, expr)| key.len() + expr.source().len()).sum()))
         }
-        Node::Array { items, .. } => Ok((1, items.iter().map(|expr| expr.source.len()).sum())),
+        Node::Array { items, .. } => Ok((1, items.iter().map(|expr| expr.source().len()).sum())),
         _ => Ok((1, 0)),
     }
 }
@@ -113,7 +113,7 @@ fn push_children<'a>(at: &Visit<'a>, todo: &mut Vec<Visit<'a>>) {
     let (source, wire) = (at.source, at.wire);
     let depth = at.depth + 1;
     let below = |levels: usize| move |node: &'a Node| Visit { node, source, depth, wire: wire + levels };
-    let whole = |expr: &'a Expr| Visit { node: &expr.node, source: &expr.source, depth: 1, wire: wire + 3 };
+    let whole = |expr: &'a Expr| Visit { node: expr.node(), source: expr.source(), depth: 1, wire: wire + 3 };
     match at.node {
         Node::Literal { .. } | Node::Ref { .. } => {}
         Node::Not { of, .. } => todo.push(below(1)(of)),

@@ -1,9 +1,8 @@
 //! Owns the words for a stage's status in SWDL expressions, and their other spellings. Knows no state
 //! machine.
 
-use serde_json::Value;
-
 use super::ast::{Node, Part, Root};
+use super::constant::Constant;
 use crate::closest::{closest, or_did_you_mean};
 
 const WORDS: &[&str] =
@@ -18,8 +17,8 @@ pub(super) fn normalise(left: &mut Node, right: &mut Node) {
     } else {
         return;
     };
-    if let Node::Literal { value: Value::String(word), .. } = word {
-        *word = canonical(word);
+    if let Node::Literal { value: Constant::Text(word), .. } = word {
+        *word = canonical(word).into();
     }
 }
 
@@ -43,12 +42,12 @@ fn canonical(word: &str) -> String {
 /// What is worth saying about a comparison of a status with a word, given how the word was written.
 pub(super) fn remark(left: &Node, right: &Node, written: impl Fn(&Node) -> Option<String>) -> Option<String> {
     let word = [(left, right), (right, left)].into_iter().find(|(status, _)| is_status(status))?.1;
-    let Node::Literal { value: Value::String(meant), .. } = word else { return None };
-    if !WORDS.contains(&meant.as_str()) {
+    let Node::Literal { value: Constant::Text(meant), .. } = word else { return None };
+    if !WORDS.contains(&&**meant) {
         let near = or_did_you_mean(closest(meant, WORDS.iter().copied()));
         return Some(format!("`{meant}` is not a status; statuses are {}{near}", WORDS.join(", ")));
     }
     let written = written(word)?;
     let plain = written.trim_matches(['\'', '"']);
-    (plain != meant).then(|| format!("`{plain}` is read as `{meant}`"))
+    (plain != &**meant).then(|| format!("`{plain}` is read as `{meant}`"))
 }

@@ -1,7 +1,5 @@
 //! Owns finding `${{ }}` in text. Leaves what is between them to the parser.
 
-use serde_json::Value;
-
 use super::ast::{Expr, Node, Piece};
 use super::bounds::{MAX_NODES, MAX_TEXT};
 use super::error::{AFTER_CONDITION, ParseError, ParseErrorKind};
@@ -29,7 +27,7 @@ pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Expr, ParseError> {
         return Err(ParseError::new(ParseErrorKind::TextTooLong(text.len()), all));
     }
     if !text.contains(OPEN) {
-        return finish("", Node::Literal { span: Span::default(), value: Value::String(text.to_owned()) });
+        return finish("", Node::Literal { span: Span::default(), value: text.into() });
     }
     let stretches = scan(text)?;
     if let Some(inner) = only_hole(text, &stretches) {

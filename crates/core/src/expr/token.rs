@@ -72,8 +72,8 @@ impl Path {
     }
 
     /// The names from the `n`th after the first.
-    pub fn tail(&self, n: usize) -> Vec<String> {
-        self.rest.iter().skip(n).map(|segment| segment.text.clone()).collect()
+    pub fn tail(&self, n: usize) -> impl Iterator<Item = String> {
+        self.rest.iter().skip(n).map(|segment| segment.text.clone())
     }
 
     /// The text of the `n`th name after the first.

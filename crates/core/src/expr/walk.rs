@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::ast::{Expr, Node};
 use super::bounds::MAX_WIRE_DEPTH;
 use super::error::{ParseError, ParseErrorKind};
-use super::shape::ShapeError;
+use super::shape::{self, ShapeError};
 use super::span::Span;
 use super::template::OPEN;
 
@@ -23,7 +23,8 @@ impl Reader<'_> {
     /// Reads all of `value`. What needs no evaluation becomes a literal, however large.
     pub fn read(&self, value: &Value) -> Result<Expr, ParseError> {
         let expr = self.read_at(value, 0)?;
-        Expr::checked(expr.source, *expr.node).map_err(|error| ParseError::new(error, Span::default()))
+        shape::check(&expr).map_err(|error| ParseError::new(error, Span::default()))?;
+        Ok(expr)
     }
 
     fn read_at(&self, value: &Value, depth: usize) -> Result<Expr, ParseError> {
@@ -73,12 +74,12 @@ impl Reader<'_> {
 }
 
 fn literal(value: Value) -> Node {
-    Node::Literal { span: Span::default(), value }
+    Node::Literal { span: Span::default(), value: value.into() }
 }
 
 fn into_literal(expr: Expr) -> Option<Value> {
-    match *expr.node {
-        Node::Literal { value, .. } => Some(value),
+    match expr.into_parts().node {
+        Node::Literal { value, .. } => Some(value.into()),
         _ => None,
     }
 }

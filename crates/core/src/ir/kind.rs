@@ -16,12 +16,12 @@ use crate::{
 pub enum Kind {
     Work(Box<Work>),
     Gate(Box<Gate>),
-    Wait(Wait),
-    Branch(Branch),
-    Parallel(Parallel),
-    Each(Each),
-    Loop(Loop),
-    Call(Call),
+    Wait(Box<Wait>),
+    Branch(Box<Branch>),
+    Parallel(Box<Parallel>),
+    Each(Box<Each>),
+    Loop(Box<Loop>),
+    Call(Box<Call>),
 }
 
 /// A kind without its contents.

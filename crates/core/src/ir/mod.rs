@@ -9,10 +9,10 @@ mod check;
 mod evidence;
 mod gate;
 mod kind;
-mod labels;
 mod policy;
 mod schema;
 mod scope;
+mod shared;
 mod status;
 mod step;
 mod surroundings;
@@ -24,13 +24,13 @@ pub use check::{Check, Convergence, Stage};
 pub use evidence::Evidence;
 pub use gate::{Approver, Gate, GateTimeout, Wait, WaitTimeout};
 pub use kind::{Arm, Branch, Call, Each, EachErrors, Export, Kind, KindName, Lane, Loop, LoopTest, Parallel};
-pub use labels::Labels;
 pub use policy::{
-    Backoff, Budget, BudgetMode, Effect, Effects, ErrorClass, Growth, HoldReason, OnInterrupted, Per, Policy,
-    Retry, StepPolicy, Then, Verdict,
+    Backoff, Budget, BudgetMode, Effect, Effects, ErrorClass, Growth, HoldReason, OnInterrupted, Per, Retry,
+    StepPolicy, Then, Verdict,
 };
 pub use schema::{Schema, SchemaError};
 pub use scope::{RunRetry, Scope, Shape, Siblings, Target, UndoFailure, UndoPolicy};
+pub use shared::{Labels, Policy, Shared, Usual};
 pub use status::{RunStatus, StepStatus, Words};
 pub use step::{Binding, Step, Undo};
 pub use surroundings::{Context, FileIn, FileOut, Hook, HookAction, HookWhen, Memory, Trigger};

@@ -2,13 +2,9 @@
 //!
 //! Lowering fills these in. The engine looks them up and never asks why a row says what it says.
 
-use std::{
-    collections::BTreeMap,
-    ops::{Deref, DerefMut},
-    sync::{Arc, LazyLock},
-};
+use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::{ApprovalHold, Level, Ruling, is_default};
 use crate::{ids::StepId, limits, time::Millis};
@@ -106,56 +102,6 @@ pub struct StepPolicy {
     /// for this one to end, however that is, and is skipped where there is nothing to settle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled_by: Option<StepId>,
-}
-
-/// The policy of a step. Most steps of a workflow have the same, which they share.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(from = "StepPolicy")]
-pub struct Policy(Option<Arc<StepPolicy>>);
-
-static USUAL: LazyLock<StepPolicy> = LazyLock::new(StepPolicy::default);
-
-impl Policy {
-    /// Shares what another has, if it is the same; otherwise it is what the next may share.
-    pub fn share(&mut self, last: &mut Policy) {
-        if self == last {
-            self.0.clone_from(&last.0);
-        } else {
-            last.0.clone_from(&self.0);
-        }
-    }
-}
-
-impl Deref for Policy {
-    type Target = StepPolicy;
-
-    fn deref(&self) -> &StepPolicy {
-        self.0.as_deref().unwrap_or(&USUAL)
-    }
-}
-
-impl DerefMut for Policy {
-    fn deref_mut(&mut self) -> &mut StepPolicy {
-        Arc::make_mut(self.0.get_or_insert_default())
-    }
-}
-
-impl PartialEq for Policy {
-    fn eq(&self, other: &Policy) -> bool {
-        std::ptr::eq(&raw const **self, &raw const **other) || **self == **other
-    }
-}
-
-impl From<StepPolicy> for Policy {
-    fn from(policy: StepPolicy) -> Policy {
-        Policy(Some(Arc::new(policy)))
-    }
-}
-
-impl Serialize for Policy {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        StepPolicy::serialize(self, serializer)
-    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -423,22 +369,6 @@ pub enum BudgetMode {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn policies_that_are_the_same_are_shared_until_one_changes() {
-        let timed = |seconds| {
-            let timeout = Some(Millis::seconds(seconds));
-            Policy::from(StepPolicy { timeout, ..StepPolicy::default() })
-        };
-        let (mut one, mut two, mut other, mut last) = (timed(5), timed(5), timed(6), Policy::default());
-        one.share(&mut last);
-        two.share(&mut last);
-        assert!(std::ptr::eq(&raw const *one, &raw const *two));
-        other.share(&mut last);
-        assert_eq!((other.timeout, last.timeout), (Some(Millis::seconds(6)), Some(Millis::seconds(6))));
-        two.timeout = None;
-        assert_eq!((one.timeout, two == Policy::default()), (Some(Millis::seconds(5)), true));
-    }
 
     #[test]
     fn backoff_grows_as_named_and_saturates() {

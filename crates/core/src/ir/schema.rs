@@ -9,16 +9,16 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 /// A JSON Schema. The default accepts everything.
-#[derive(Clone, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Schema {
-    document: Option<Arc<Value>>,
-    #[serde(skip)]
-    compiled: OnceLock<Arc<Result<jsonschema::Validator, SchemaError>>>,
+#[derive(Clone, Default)]
+pub struct Schema(Option<Arc<Document>>);
+
+struct Document {
+    value: Value,
+    compiled: OnceLock<Result<jsonschema::Validator, SchemaError>>,
 }
 
 /// Why a value is not what was declared, or why the declaration itself is not one.
@@ -33,16 +33,16 @@ pub enum SchemaError {
 
 impl Schema {
     pub fn new(document: Value) -> Schema {
-        Schema { document: Some(Arc::new(document)), compiled: OnceLock::new() }
+        Schema(Some(Arc::new(Document { value: document, compiled: OnceLock::new() })))
     }
 
     /// Whether there is anything to check.
     pub fn is_empty(&self) -> bool {
-        self.document.is_none()
+        self.0.is_none()
     }
 
     pub fn document(&self) -> Option<&Value> {
-        self.document.as_deref()
+        self.0.as_deref().map(|document| &document.value)
     }
 
     /// The properties that it names, with the schema of each.
@@ -73,11 +73,9 @@ impl Schema {
     }
 
     fn validator(&self) -> Result<Option<&jsonschema::Validator>, SchemaError> {
-        let Some(document) = self.document() else { return Ok(None) };
-        let compiled = self.compiled.get_or_init(|| {
-            Arc::new(jsonschema::options().build(document).map_err(|error| wrong_schema(&error)))
-        });
-        match &**compiled {
+        let Some(document) = &self.0 else { return Ok(None) };
+        let compile = || jsonschema::options().build(&document.value).map_err(|error| wrong_schema(&error));
+        match document.compiled.get_or_init(compile) {
             Ok(validator) => Ok(Some(validator)),
             Err(error) => Err(error.clone()),
         }
@@ -194,7 +192,19 @@ impl fmt::Debug for Schema {
 
 impl PartialEq for Schema {
     fn eq(&self, other: &Schema) -> bool {
-        self.document == other.document
+        self.document() == other.document()
+    }
+}
+
+impl Serialize for Schema {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.document().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Schema {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Schema, D::Error> {
+        Ok(Option::deserialize(deserializer)?.map_or_else(Schema::default, Schema::new))
     }
 }
 

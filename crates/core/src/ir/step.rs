@@ -1,5 +1,7 @@
 //! A step: what it waits for, what it is given, what it does and what its end means.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -67,13 +69,20 @@ impl Step {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
-    pub name: String,
+    pub name: Arc<str>,
     pub value: Expr,
     #[serde(default, skip_serializing_if = "is_default")]
     pub schema: Schema,
     /// A required input that is null fails the step before it starts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub required: bool,
+}
+
+impl Binding {
+    /// One of any value, which may be null.
+    pub fn new(name: impl Into<Arc<str>>, value: Expr) -> Binding {
+        Binding { name: name.into(), value, schema: Schema::default(), required: false }
+    }
 }
 
 /// The work that takes back what a step did. Evaluated where that step is, and given its output.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, ErrorClass, Evidence, is_default};
+use super::{Check, ErrorClass, Evidence, Shared, is_default};
 use crate::{
     expr::Expr,
     ids::{ArtifactName, StepId},
@@ -25,7 +25,7 @@ pub struct Work {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gives: Vec<ArtifactOut>,
     #[serde(default, skip_serializing_if = "is_default")]
-    pub isolation: Isolation,
+    pub isolation: Shared<Isolation>,
     /// What must be so before it counts as done, whatever its worker says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
@@ -39,7 +39,7 @@ impl Work {
             summary: None,
             takes: Vec::new(),
             gives: Vec::new(),
-            isolation: Isolation::default(),
+            isolation: Shared::default(),
             evidence: Vec::new(),
         }
     }

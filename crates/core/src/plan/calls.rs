@@ -10,15 +10,16 @@ use super::{
 use crate::{
     closest::did_you_mean,
     expr::{Fit, Ty},
-    ir::{Call, Kind, Schema, Scope, Shape},
+    ir::{Kind, Schema, Scope, Shape},
 };
 
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
     for (scope, i, step) in survey.steps() {
-        let Kind::Call(Call { workflow, .. }) = &step.kind else { continue };
+        let Kind::Call(call) = &step.kind else { continue };
+        let workflow = &call.workflow;
         let Some(called) = survey.definition.scope(scope).inner[i as usize].first() else { continue };
         let schema = &survey.definition.workflow_of(*called).workflow.inputs;
-        let given: BTreeSet<&str> = step.inputs.iter().map(|input| input.name.as_str()).collect();
+        let given: BTreeSet<&str> = step.inputs.iter().map(|input| &*input.name).collect();
         for name in needed(schema).filter(|name| !given.contains(name)) {
             problems.push_with(ProblemCode::MissingParameter, || {
                 let message = format!("`{workflow}` needs the parameter `{name}`");

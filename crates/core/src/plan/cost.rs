@@ -12,6 +12,7 @@ use super::{
     survey::Survey,
 };
 use crate::{
+    expr::Constant,
     ids::StepId,
     ir::{Kind, Retry, Shape, Step, Undo, Work, Worker},
 };
@@ -130,7 +131,7 @@ impl Counts<'_> {
         match &step.kind {
             Kind::Work(work) => count.most = self.of_work(step, work),
             Kind::Loop(repeat) => count.times(u64::from(repeat.max)),
-            Kind::Each(each) => match each.over.as_literal().and_then(|list| list.as_array()) {
+            Kind::Each(each) => match each.over.as_literal().and_then(Constant::as_array) {
                 Some(list) => count.times(list.len() as u64),
                 None => {
                     count.items.insert(step.id.clone(), count.most);

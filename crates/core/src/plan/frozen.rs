@@ -112,7 +112,7 @@ fn is_shallow(step: &Step) -> bool {
 
 fn is_flat(expr: &Expr) -> bool {
     match expr.node() {
-        Node::Literal { value, .. } => value.is_string(),
+        Node::Literal { value, .. } => value.as_str().is_some(),
         Node::Ref { .. } => true,
         _ => false,
     }
@@ -165,7 +165,7 @@ mod tests {
     fn one_deep_step_among_shallow_ones_is_found() {
         let nested = (0..JSON_DEPTH).fold(json!(1), |inner, _| json!([inner]));
         let mut labelled = shallow();
-        labelled.labels.insert("deep", nested.clone());
+        labelled.labels.insert("deep".to_owned(), nested.clone());
         let mut schema = shallow();
         schema.outputs = Schema::new(json!({"const": nested}));
         let mut bound = shallow();

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     ids::StepId,
-    ir::{Gate, GateTimeout, Kind, Parallel, Step, Wait, WaitTimeout},
+    ir::{Gate, GateTimeout, Kind, Parallel, Step, WaitTimeout},
 };
 
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
@@ -155,7 +155,7 @@ fn routing_fields(kind: &Kind) -> Vec<&'static str> {
             ];
             fields.into_iter().filter(|field| field.0).map(|field| field.1).collect()
         }
-        Kind::Wait(Wait { on_timeout: WaitTimeout::Go(_), .. }) => vec!["on_timeout"],
+        Kind::Wait(wait) if matches!(wait.on_timeout, WaitTimeout::Go(_)) => vec!["on_timeout"],
         _ => Vec::new(),
     }
 }

@@ -160,7 +160,7 @@ impl<'a> Sites<'a, '_> {
 
     fn bindings(&mut self, bindings: &'a [Binding]) {
         for binding in bindings {
-            let field = self.field(INPUTS, binding.name.as_str());
+            let field = self.field(INPUTS, &*binding.name);
             let (wants, required) = (Some(&binding.schema), binding.required);
             (self.show)(Site { spot: self.spot, field, expr: &binding.value, wants, required });
         }

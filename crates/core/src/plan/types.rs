@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     expr::{Fit, Part, Root, Span, Ty, TypeEnv},
-    ir::{Call, Kind, Schema},
+    ir::{Kind, Schema},
 };
 
 /// What each schema promises, worked out once: every expression of a workflow may refer to its parameters.
@@ -74,11 +74,11 @@ pub(super) fn check(
 /// What a called workflow wants of an input that is given to it: its name, the workflow's, and the schema.
 fn called<'a>(survey: &Survey<'a>, site: &'a Site<'_>) -> Option<(&'a str, &'a str, &'a Value)> {
     let name = site.field.input()?;
-    let Kind::Call(Call { workflow, .. }) = kind(survey, site)? else { return None };
+    let Kind::Call(call) = kind(survey, site)? else { return None };
     let scope = survey.definition.scope(site.spot.scope);
     let inner = scope.inner[site.spot.step? as usize].first()?;
     let schema = survey.definition.workflow_of(*inner).workflow.inputs.property(name)?;
-    Some((name, workflow, schema))
+    Some((name, &call.workflow, schema))
 }
 
 fn kind<'a>(survey: &Survey<'a>, site: &Site<'_>) -> Option<&'a Kind> {

@@ -65,7 +65,7 @@ struct Holder<'a> {
 impl Holder<'_> {
     /// Whether something is read of the step that this takes back: it could not be taken back without.
     fn takes_back(&self, read: &Read<'_>) -> bool {
-        self.prefix == UNDO && matches!(read.root, Root::Step { id, .. } if id == self.step.id.as_str())
+        self.prefix == UNDO && matches!(read.root, Root::Step { id, .. } if **id == *self.step.id.as_str())
     }
 }
 
@@ -261,7 +261,7 @@ impl<'a> Origins<'a> {
         callers.into_iter().find_map(|(scope, i)| {
             let spot = Spot { scope, step: Some(i), reach: Reach::Before };
             let inputs = definition.scope(scope).step(i).inputs.iter();
-            let mut given = inputs.filter(|input| name.is_none_or(|name| input.name == name));
+            let mut given = inputs.filter(|input| name.is_none_or(|name| *input.name == *name));
             given.find_map(|input| self.of_expr(spot, &input.value))
         })
     }

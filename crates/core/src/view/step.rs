@@ -65,7 +65,7 @@ pub struct ErrorView {
 }
 
 impl ErrorView {
-    pub(super) fn of(error: &Error, names: &Names) -> ErrorView {
+    pub fn of(error: &Error, names: &Names) -> ErrorView {
         ErrorView {
             class: error.class,
             code: error.code.clone(),

@@ -58,7 +58,7 @@ pub fn gate(name: &str) -> Step {
 
 pub fn wait(name: &str, signals: &[&str]) -> Step {
     let on = signals.iter().map(|name| SignalName::new(name).unwrap()).collect();
-    Step::new(id(name), Kind::Wait(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire }))
+    Step::new(id(name), Kind::Wait(Box::new(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire })))
 }
 
 pub fn route(steps: Vec<Step>) -> Scope {
@@ -67,7 +67,7 @@ pub fn route(steps: Vec<Step>) -> Scope {
 
 pub fn parallel(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
     let lane = |(name, steps)| Lane { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
-    Step::new(id(name), Kind::Parallel(Parallel { lanes: lanes.into_iter().map(lane).collect() }))
+    Step::new(id(name), Kind::Parallel(Box::new(Parallel { lanes: lanes.into_iter().map(lane).collect() })))
 }
 
 pub fn graph(steps: Vec<Step>) -> Scope {

@@ -12,13 +12,16 @@ use std::sync::Arc;
 fn each(name: &str, steps: Vec<Step>) -> Step {
     let over = aip15::value(&json!([1, 2])).unwrap();
     let scope = Arc::new(route(steps));
-    Step::new(id(name), Kind::Each(Each { over, parallelism: None, errors: EachErrors::Finish, scope }))
+    Step::new(
+        id(name),
+        Kind::Each(Box::new(Each { over, parallelism: None, errors: EachErrors::Finish, scope })),
+    )
 }
 
 fn again(name: &str, steps: Vec<Step>) -> Step {
     let condition = aip15::condition("$steps.x.by != 'nobody'").unwrap();
     let scope = Arc::new(route(steps));
-    Step::new(id(name), Kind::Loop(Loop { condition, test: LoopTest::After, max: 9, scope }))
+    Step::new(id(name), Kind::Loop(Box::new(Loop { condition, test: LoopTest::After, max: 9, scope })))
 }
 
 #[test]
@@ -150,7 +153,8 @@ fn a_graph_is_drawn_by_its_dependencies() {
 #[test]
 fn routes_are_drawn_with_their_labels_and_composites_as_groups() {
     let arm = Arm { when: aip15::condition("$input.go").unwrap(), next: Target::Step(id("ask")) };
-    let choose = Step::new(id("choose"), Kind::Branch(Branch { arms: vec![arm], default: Target::End }));
+    let choose =
+        Step::new(id("choose"), Kind::Branch(Box::new(Branch { arms: vec![arm], default: Target::End })));
     let mut ask = gate("ask");
     if let Kind::Gate(gate) = &mut ask.kind {
         gate.on_reject = Some(Target::End);
@@ -200,8 +204,9 @@ fn a_large_graph_is_drawn_and_shown_in_reasonable_time() {
 fn called_workflows_are_groups_of_their_own() {
     let called = Workflow::new(crate::ids::WorkflowId::new("sub").unwrap(), graph(vec![work("x")]));
     let library = std::collections::BTreeMap::from([("sub".to_owned(), Arc::new(called))]);
-    let call =
-        |name: &str| Step::new(id(name), Kind::Call(Call { workflow: "sub".into(), exports: Vec::new() }));
+    let call = |name: &str| {
+        Step::new(id(name), Kind::Call(Box::new(Call { workflow: "sub".into(), exports: Vec::new() })))
+    };
     let trial = Trial::calling(graph(vec![call("one"), call("two")]), &library).start().ok("one/x");
     let drawn = draw(&trial.plan.definition, Some(&trial.state));
     let ids: Vec<&str> = drawn.nodes.iter().map(|node| node.id.as_str()).collect();

@@ -38,7 +38,7 @@ fn dependencies_that_have_not_ended() {
 #[test]
 fn a_route_that_has_not_come_yet_and_one_that_never_came() {
     let arm = Arm { when: aip15::condition("$steps.a.by == 'b'").unwrap(), next: Target::Step(id("b")) };
-    let choose = Step::new(id("c"), Kind::Branch(Branch { arms: vec![arm], default: Target::End }));
+    let choose = Step::new(id("c"), Kind::Branch(Box::new(Branch { arms: vec![arm], default: Target::End })));
     let trial = Trial::new(route(vec![work("a"), choose, work("b")])).start();
     assert_eq!(trial.why("b"), "route: no route has led here yet");
     assert_eq!(trial.ok("a").why("b"), "not_routed: skipped: no route led here");
@@ -293,7 +293,7 @@ fn a_run_that_was_set_aside() {
 fn a_called_workflow_that_failed_says_where() {
     let called = Workflow::new(WorkflowId::new("sub").unwrap(), graph(vec![work("x")]));
     let library = BTreeMap::from([("sub".to_owned(), Arc::new(called))]);
-    let call = Kind::Call(Call { workflow: "sub".into(), exports: Vec::new() });
+    let call = Kind::Call(Box::new(Call { workflow: "sub".into(), exports: Vec::new() }));
     let trial = Trial::calling(route(vec![Step::new(id("c"), call)]), &library).start().fail("c/x");
     let step = trial.step("c");
     assert_eq!(step.error.unwrap().step.as_deref(), Some("c/x"));

@@ -45,7 +45,7 @@ fn find<'a>(all: &'a Map<String, Value>, root: &Root) -> Option<&'a Value> {
         Root::Env => all.get("env"),
         Root::Run => all.get("run"),
         Root::Workflow => all.get("workflow"),
-        Root::Step { id, part } => all.get("steps")?.get(id)?.get(match part {
+        Root::Step { id, part } => all.get("steps")?.get(&**id)?.get(match part {
             Part::Output => "output",
             Part::Status => "status",
             Part::Summary => "summary",

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::json;
 use skein_core::{
-    ir::{Kind, Parallel, Step, Workflow},
+    ir::{Kind, Step, Workflow},
     limits,
     plan::{ProblemCode, ScopeIx, check},
 };
@@ -98,7 +98,7 @@ fn what_could_not_be_read_back_is_too_deep() {
     assert!(has(labelled(value), ProblemCode::TooDeep));
     let step_label = |depth: usize| {
         let value = (1..depth).fold(serde_json::json!([]), |value, _| serde_json::json!([value]));
-        graph(vec![work("a").with(|step| step.labels.insert("x", value))])
+        graph(vec![work("a").with(|step| drop(step.labels.insert("x".into(), value)))])
     };
     let calling = |depth| {
         let others = library(vec![("child", step_label(depth))]);
@@ -164,7 +164,7 @@ fn many_empty_lanes_are_only_many_problems() {
     let lanes = Vec::from_iter((0..20_000).map(|i| (format!("l{i}"), Vec::new())));
     let lanes = lanes.iter().map(|(name, steps)| (name.as_str(), steps.clone())).collect();
     let step = parallel("p", lanes);
-    assert!(matches!(&step.kind, Kind::Parallel(Parallel { lanes }) if lanes.len() == 20_000));
+    assert!(matches!(&step.kind, Kind::Parallel(parallel) if parallel.lanes.len() == 20_000));
     assert!(has(routed(vec![step]), ProblemCode::EmptyScope));
 }
 

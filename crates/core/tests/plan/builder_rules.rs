@@ -68,7 +68,7 @@ fn an_undo_step_is_put_into_the_step_it_undoes_and_leaves_the_list() {
     assert_eq!(ids(&workflow), ["charge-card", "ship"]);
     let undo = workflow.scope.steps[0].undo.as_ref().unwrap();
     assert_eq!((&undo.id, undo.timeout), (&id("refund-card"), Some(Millis(5_000))));
-    assert_eq!(undo.inputs[0].name, "id");
+    assert_eq!(&*undo.inputs[0].name, "id");
 }
 
 #[test]

@@ -61,12 +61,7 @@ impl<T> With for T {
 pub fn reading(step: Step, reference: &str) -> Step {
     step.with(|step| {
         let name = format!("in{}", step.inputs.len());
-        step.inputs.push(Binding {
-            name,
-            value: value(reference),
-            schema: Schema::default(),
-            required: false,
-        });
+        step.inputs.push(Binding::new(name, value(reference)));
     })
 }
 
@@ -79,7 +74,7 @@ pub fn the_work(step: &mut Step) -> &mut Work {
 
 pub fn branch(name: &str, arms: &[(&str, &str)], default: &str) -> Step {
     let arms = arms.iter().map(|(when, next)| Arm { when: cond(when), next: to(next) }).collect();
-    Step::new(id(name), Kind::Branch(Branch { arms, default: to(default) }))
+    Step::new(id(name), Kind::Branch(Box::new(Branch { arms, default: to(default) })))
 }
 
 pub fn the_gate() -> Gate {
@@ -101,26 +96,29 @@ pub fn gate(name: &str, change: impl FnOnce(&mut Gate)) -> Step {
 
 pub fn wait(name: &str, signals: &[&str]) -> Step {
     let on = signals.iter().map(|name| SignalName::new(name).unwrap()).collect();
-    Step::new(id(name), Kind::Wait(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire }))
+    Step::new(id(name), Kind::Wait(Box::new(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire })))
 }
 
 pub fn parallel(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
     let lane = |(name, steps)| Lane { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
-    Step::new(id(name), Kind::Parallel(Parallel { lanes: lanes.into_iter().map(lane).collect() }))
+    Step::new(id(name), Kind::Parallel(Box::new(Parallel { lanes: lanes.into_iter().map(lane).collect() })))
 }
 
 pub fn each(name: &str, over: &str, steps: Vec<Step>) -> Step {
     let (over, scope) = (value(over), Arc::new(route(steps)));
-    Step::new(id(name), Kind::Each(Each { over, parallelism: Some(4), errors: EachErrors::FailFast, scope }))
+    Step::new(
+        id(name),
+        Kind::Each(Box::new(Each { over, parallelism: Some(4), errors: EachErrors::FailFast, scope })),
+    )
 }
 
 pub fn repeat(name: &str, condition: &str, max: u32, steps: Vec<Step>) -> Step {
     let (condition, scope) = (cond(condition), Arc::new(route(steps)));
-    Step::new(id(name), Kind::Loop(Loop { condition, test: LoopTest::First, max, scope }))
+    Step::new(id(name), Kind::Loop(Box::new(Loop { condition, test: LoopTest::First, max, scope })))
 }
 
 pub fn call(name: &str, workflow: &str) -> Step {
-    Step::new(id(name), Kind::Call(Call { workflow: workflow.into(), exports: Vec::new() }))
+    Step::new(id(name), Kind::Call(Box::new(Call { workflow: workflow.into(), exports: Vec::new() })))
 }
 
 pub fn route(steps: Vec<Step>) -> Scope {

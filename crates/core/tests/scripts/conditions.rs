@@ -84,12 +84,7 @@ fn a_workflow_can_read_about_itself_and_its_run() {
                  ${{ stages.a.status }} ${{ stages.a.summary }} ${{ context.n }}";
     let template = swdl::template(about, swdl::Scope::Stage).unwrap();
     let next = after("b", &["a"]).with(|b| {
-        b.inputs.push(Binding {
-            name: "about".into(),
-            value: template,
-            schema: Schema::default(),
-            required: false,
-        });
+        b.inputs.push(Binding::new("about", template));
     });
     script!(graph(vec![work("a"), next])).start().ok("a").done();
 }
@@ -115,12 +110,7 @@ fn the_environment_knows_the_run_and_the_workflow() {
     let step = work("a").with(|step| {
         for name in ["run", "workflow"] {
             let value = Expr::read(Root::Env, [name]);
-            step.inputs.push(Binding {
-                name: name.into(),
-                value,
-                schema: Schema::default(),
-                required: false,
-            });
+            step.inputs.push(Binding::new(name, value));
         }
     });
     let workflow = graph(vec![step]).with(|workflow| {

@@ -133,7 +133,7 @@ pub fn undoing(step: Step) -> Step {
 
 pub fn branch(name: &str, arms: &[(&str, &str)], default: &str) -> Step {
     let arms = arms.iter().map(|(when, next)| Arm { when: cond(when), next: to(next) }).collect();
-    Step::new(id(name), Kind::Branch(Branch { arms, default: to(default) }))
+    Step::new(id(name), Kind::Branch(Box::new(Branch { arms, default: to(default) })))
 }
 
 /// A gate that anyone may decide.
@@ -158,32 +158,32 @@ pub fn gate_until(name: &str, on_timeout: GateTimeout) -> Step {
 
 pub fn wait(name: &str, signals: &[&str]) -> Step {
     let on = signals.iter().map(|name| SignalName::new(name).unwrap()).collect();
-    Step::new(id(name), Kind::Wait(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire }))
+    Step::new(id(name), Kind::Wait(Box::new(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire })))
 }
 
 pub fn wait_until(name: &str, on_timeout: WaitTimeout) -> Step {
     let on = vec![SignalName::new("paid").unwrap()];
-    Step::new(id(name), Kind::Wait(Wait { on, timeout: Some(Millis::minutes(1)), on_timeout }))
+    Step::new(id(name), Kind::Wait(Box::new(Wait { on, timeout: Some(Millis::minutes(1)), on_timeout })))
 }
 
 pub fn parallel(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
     let lane = |(name, steps)| Lane { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
-    Step::new(id(name), Kind::Parallel(Parallel { lanes: lanes.into_iter().map(lane).collect() }))
+    Step::new(id(name), Kind::Parallel(Box::new(Parallel { lanes: lanes.into_iter().map(lane).collect() })))
 }
 
 /// Two at a time.
 pub fn each(name: &str, over: &str, errors: EachErrors, steps: Vec<Step>) -> Step {
     let (over, scope) = (value(over), Arc::new(route(steps)));
-    Step::new(id(name), Kind::Each(Each { over, parallelism: Some(2), errors, scope }))
+    Step::new(id(name), Kind::Each(Box::new(Each { over, parallelism: Some(2), errors, scope })))
 }
 
 pub fn repeat(name: &str, condition: &str, test: LoopTest, max: u32, steps: Vec<Step>) -> Step {
     let (condition, scope) = (cond(condition), Arc::new(route(steps)));
-    Step::new(id(name), Kind::Loop(Loop { condition, test, max, scope }))
+    Step::new(id(name), Kind::Loop(Box::new(Loop { condition, test, max, scope })))
 }
 
 pub fn call(name: &str, workflow: &str) -> Step {
-    Step::new(id(name), Kind::Call(Call { workflow: workflow.into(), exports: Vec::new() }))
+    Step::new(id(name), Kind::Call(Box::new(Call { workflow: workflow.into(), exports: Vec::new() })))
 }
 
 pub fn route(steps: Vec<Step>) -> Scope {

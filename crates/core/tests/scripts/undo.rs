@@ -6,7 +6,7 @@ use skein_core::{
     expr::{Expr, Part, Root},
     ir::{
         Binding, EachErrors, ErrorClass, HoldReason, Hook, HookAction, HookWhen, LoopTest, Per, Retry,
-        Schema, UndoFailure,
+        UndoFailure,
     },
     limits,
     time::Millis,
@@ -300,7 +300,7 @@ fn an_undo_reads_the_status_of_its_own_step() {
     let a = undoable(work("a")).with(|step| {
         let undo = step.undo.as_mut().unwrap();
         let value = Expr::read(Root::Step { id: "a".into(), part: Part::Status }, [] as [&str; 0]);
-        undo.inputs.push(Binding { name: "ended".into(), value, schema: Schema::default(), required: false });
+        undo.inputs.push(Binding::new("ended", value));
     });
     script!(saga(vec![a, undoing(work("b"))]))
         .start()

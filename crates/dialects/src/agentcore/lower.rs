@@ -63,14 +63,15 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
 }
 
 fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {
-    let source = syntax::Workflow::read(tree.root(), lowering.sink)?;
-    let steps = source.steps.as_ref()?;
-    rules::check(steps, lowering.sink);
+    let mut source = syntax::Workflow::read(tree.root(), lowering.sink)?;
+    let steps = source.steps.take()?;
+    rules::check(&steps, lowering.sink);
+    lowering.expect(steps.len());
     let mut lower = Steps { lowering, timeout: source.timeout, skein: &source.skein };
-    let mut scope = Scope::new(Shape::Graph, steps.iter().map(|step| lower.step(step)));
+    let mut scope = Scope::new(Shape::Graph, steps.into_iter().map(|step| lower.step(&step)));
     scope.concurrency = source.concurrency;
     scope.timeout = source.timeout;
-    rules::warn_shared(steps, &scope, lowering.sink);
+    rules::warn_shared(&scope, lowering);
     let name = source.name.map_or("workflow", |name| name.value);
     let mut workflow = Workflow::new(WorkflowId::new(id_like(name)).ok()?, scope);
     workflow.name = Some(name.to_owned());
@@ -99,7 +100,7 @@ impl Steps<'_, '_> {
             Does::Call { workflow, exports } => {
                 match workflow.and_then(|given| border::by_path(given, self.lowering)) {
                     Some(workflow) => {
-                        Kind::Call(Call { workflow, exports: exports.iter().map(export).collect() })
+                        Kind::Call(Box::new(Call { workflow, exports: exports.iter().map(export).collect() }))
                     }
                     None => not_called(exports),
                 }
@@ -151,7 +152,8 @@ impl Steps<'_, '_> {
         work.check = self.check(step, source).map(Box::new);
         work.takes = source.inputs.iter().map(artifact_in).collect();
         work.gives = source.outputs.iter().map(artifact_out).collect();
-        work.isolation = Isolation { workspace: source.workspace.map(str::to_owned), ..Isolation::default() };
+        work.isolation =
+            Isolation { workspace: source.workspace.map(str::to_owned), ..Isolation::default() }.into();
         work
     }
 

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
+    lowering::Lowering,
     overlap,
     yaml::Node,
 };
@@ -23,9 +24,9 @@ type Known<'a> =
     LazyCell<BTreeMap<&'a str, &'a Step<'a>>, Box<dyn FnOnce() -> BTreeMap<&'a str, &'a Step<'a>> + 'a>>;
 
 /// Checks each step and what it has to do with others.
-pub(super) fn check(steps: &[Step<'_>], sink: &mut Sink) {
+pub(super) fn check(steps: &[Box<Step<'_>>], sink: &mut Sink) {
     let known: Known<'_> =
-        LazyCell::new(Box::new(|| steps.iter().map(|step| (step.id.as_str(), step)).collect()));
+        LazyCell::new(Box::new(|| steps.iter().map(|step| (step.id.as_str(), &**step)).collect()));
     for step in steps {
         warn_retry(step, sink);
         if let Does::Work(work) = &step.does {
@@ -152,20 +153,15 @@ fn warn_convergence(step: &Step<'_>, convergence: &ConvergenceDef<'_>, sink: &mu
 const SHARED: usize = 10;
 
 /// Steps that can run at the same time and change the same files.
-pub(super) fn warn_shared(steps: &[Step<'_>], scope: &Scope, sink: &mut Sink) {
+pub(super) fn warn_shared(scope: &Scope, lowering: &mut Lowering<'_>) {
     // With errors, what waits for what may not be what was meant.
-    let ids: BTreeSet<&StepId> = steps.iter().map(|step| &step.id).collect();
-    let mut waits = steps.iter().flat_map(|step| &step.depends_on);
-    if sink.has_errors() || waits.any(|name| !ids.contains(&name.value)) {
+    let ids: BTreeSet<&StepId> = scope.steps.iter().map(|step| &step.id).collect();
+    let mut waits = scope.steps.iter().flat_map(|step| &step.after);
+    if lowering.sink.has_errors() || waits.any(|id| !ids.contains(id)) {
         return;
     }
-    let pairs = overlap::shared_workspaces(scope, SHARED);
-    if pairs.is_empty() {
-        return;
-    }
-    let heads: BTreeMap<&StepId, &Step<'_>> = steps.iter().map(|step| (&step.id, step)).collect();
-    for pair in pairs {
-        let place = |id: &StepId| heads.get(id).map(|step| step.field.key_span).unwrap_or_default();
+    for pair in overlap::shared_workspaces(scope, SHARED) {
+        let place = |id: &StepId| lowering.head(id).unwrap_or_default();
         let (first, second) = (pair.first, pair.second);
         let message = format!(
             "`{first}` and `{second}` can change the workspace `{}` at the same time",
@@ -173,8 +169,9 @@ pub(super) fn warn_shared(steps: &[Step<'_>], scope: &Scope, sink: &mut Sink) {
         );
         let hint = "let one wait for the other, give each a `workspace`, or let them work in worktrees: \
                     `x-skein: {workspace: {isolation: worktree}}`";
-        let source = sink.source.clone();
-        let diagnostic = Diagnostic::new(Code::SharedWorkspace, &source, place(second), message);
-        sink.push(diagnostic.also(place(first), "nothing says which of the two comes first").hint(hint));
+        let source = &lowering.sink.source;
+        let diagnostic = Diagnostic::new(Code::SharedWorkspace, source, place(second), message);
+        let first = place(first);
+        lowering.push(diagnostic.also(first, "nothing says which of the two comes first").hint(hint));
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     diagnostic::{Diagnostic, Sink},
 };
 
-pub(super) fn check(spec: &Spec<'_>, steps: &[Step<'_>], sink: &mut Sink) {
+pub(super) fn check(spec: &Spec<'_>, steps: &[Box<Step<'_>>], sink: &mut Sink) {
     let mut advice = Advice { spec, steps, sink };
     advice.check_count();
     advice.check_undo();
@@ -29,7 +29,7 @@ pub(super) fn check(spec: &Spec<'_>, steps: &[Step<'_>], sink: &mut Sink) {
 
 struct Advice<'a> {
     spec: &'a Spec<'a>,
-    steps: &'a [Step<'a>],
+    steps: &'a [Box<Step<'a>>],
     sink: &'a mut Sink,
 }
 

@@ -17,7 +17,7 @@ use skein_core::{
 use super::{
     advice,
     defaults::{self, FailurePolicy},
-    step::Steps,
+    step::{Steps, trigger_binding},
     syntax::{self, Compensation, Metadata, Resource, Spec, Step},
     words::words,
 };
@@ -86,22 +86,26 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
 }
 
 fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> {
-    let Resource { metadata, spec } = Resource::read(tree.root(), lowering.sink)?;
+    let Resource { metadata, mut spec } = Resource::read(tree.root(), lowering.sink)?;
     check_names(&spec, lowering);
-    let steps = spec.steps.as_deref()?;
-    let undo = compensations(&spec, steps, lowering.sink);
+    let steps = spec.steps.take()?;
+    let undo = compensations(&spec, &steps, lowering.sink);
+    let mut advice = Sink::new(lowering.sink.source.clone());
+    advice::check(&spec, &steps, &mut advice);
+    lowering.expect(steps.len());
     let mut lower = Steps {
         policy: spec.failure_policy(),
         skein: &spec.skein,
-        known: steps.iter().map(|step| &step.id.value).collect(),
+        known: steps.iter().map(|step| step.id.value.clone()).collect(),
         undo,
         usual: None,
+        trigger: trigger_binding(),
         lowering,
     };
-    let lowered = steps.iter().map(|step| lower.step(step).map(Arc::new)).collect::<Option<_>>();
+    let lowered = steps.into_iter().map(|step| lower.step(&step).map(Arc::new)).collect::<Option<_>>();
     let triggers = triggers(&spec.trigger, lowering);
     if !lowering.sink.has_errors() {
-        advice::check(&spec, steps, lowering.sink);
+        lowering.sink.take_in(advice);
     }
     let mut workflow = described(&metadata, &spec, scope(&spec, lowered?))?;
     workflow.triggers = triggers;
@@ -157,7 +161,7 @@ fn check_names(spec: &Spec<'_>, lowering: &mut Lowering<'_>) {
 /// What takes each step back. An entry for a step that is not there is reported.
 fn compensations<'a>(
     spec: &'a Spec<'a>,
-    steps: &[Step<'_>],
+    steps: &[Box<Step<'_>>],
     sink: &mut Sink,
 ) -> BTreeMap<&'a StepId, &'a Compensation<'a>> {
     if spec.compensation.is_empty() {
@@ -195,7 +199,7 @@ fn triggers(source: &syntax::Trigger<'_>, lowering: &mut Lowering<'_>) -> Vec<Tr
 
 fn condition(given: Given<'_>, lowering: &mut Lowering<'_>) -> Option<Expr> {
     let text = given.node.raw().unwrap_or_default();
-    lowering.expression(given, ioa::condition(text))
+    lowering.expression(given.node, ioa::condition(text))
 }
 
 /// A line of cron, or the time from one run to the next. The format only says that it is text, so that one which is

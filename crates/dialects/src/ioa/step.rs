@@ -6,8 +6,8 @@ use skein_core::{
     expr::{Expr, ioa},
     ids::StepId,
     ir::{
-        Binding, Effect, Effects, ErrorClass, Gate, GateTimeout, HoldReason, Kind, Per, Policy, Retry,
-        Schema, Step, StepPolicy, Undo, Work, Worker,
+        Binding, Effect, Effects, ErrorClass, Gate, GateTimeout, HoldReason, Kind, Per, Policy, Retry, Step,
+        StepPolicy, Undo, Work, Worker,
     },
 };
 
@@ -30,10 +30,12 @@ pub(super) struct Steps<'a, 'l> {
     pub lowering: &'a mut Lowering<'l>,
     pub policy: FailurePolicy,
     pub skein: &'a XSkein,
-    pub known: HashSet<&'a StepId>,
+    pub known: HashSet<StepId>,
     pub undo: BTreeMap<&'a StepId, &'a Compensation<'a>>,
     /// What holds for a step that says nothing of its failures, once one has been met.
     pub usual: Option<Policy>,
+    /// What triggered the run, which nearly every step is given.
+    pub trigger: Binding,
 }
 
 /// What a gate asks; none for a step that an agent does.
@@ -108,8 +110,8 @@ impl Steps<'_, '_> {
 
     /// What a gate shows: what `x-skein.input` says, or what the steps before it gave.
     fn shows(&mut self, source: &syntax::Step<'_>) -> Vec<Expr> {
-        if let Some(given) = source.border.input {
-            return self.lowering.expression(given, ioa::value(&given.node.json())).into_iter().collect();
+        if let Some(node) = source.border.input {
+            return self.lowering.expression(node, ioa::value(&node.json())).into_iter().collect();
         }
         let shown = |id: &StepId| Expr::object([(id.as_str(), output_of(id))]).ok();
         self.before(source).into_iter().filter_map(shown).collect()
@@ -118,7 +120,7 @@ impl Steps<'_, '_> {
     /// The steps that this one waits for by name and that are there.
     fn before<'s>(&self, source: &'s syntax::Step<'_>) -> Vec<&'s StepId> {
         let names = source.depends_on.iter().map(|name| &name.value);
-        let known = names.filter(|id| self.known.contains(id) && **id != source.id.value);
+        let known = names.filter(|id| self.known.contains(*id) && **id != source.id.value);
         let mut before: Vec<_> = known.collect();
         before.sort();
         before.dedup();
@@ -135,7 +137,7 @@ impl Steps<'_, '_> {
             return Vec::new();
         }
         let before = self.before(source).into_iter().map(output_binding);
-        std::iter::once(trigger_binding()).chain(before).collect()
+        std::iter::once(self.trigger.clone()).chain(before).collect()
     }
 
     /// Most steps say nothing of their own, and share what that means.
@@ -204,16 +206,12 @@ fn undo(source: &syntax::Step<'_>, entry: &Compensation<'_>, step: &Step) -> Und
     }
 }
 
-fn binding(name: impl Into<String>, value: Expr) -> Binding {
-    Binding { name: name.into(), value, schema: Schema::default(), required: false }
-}
-
-fn trigger_binding() -> Binding {
-    binding("trigger", Expr::input::<&str>([]))
+pub(super) fn trigger_binding() -> Binding {
+    Binding::new("trigger", Expr::input::<&str>([]))
 }
 
 fn output_binding(id: &StepId) -> Binding {
-    binding(["steps.", id.as_str(), ".output"].concat(), output_of(id))
+    Binding::new(["steps.", id.as_str(), ".output"].concat(), output_of(id))
 }
 
 fn output_of(id: &StepId) -> Expr {

@@ -22,7 +22,7 @@ use crate::{
 /// Refuses every stage that has more with the overrides than without.
 pub(super) fn check(before: &Workflow<'_>, after: &Workflow<'_>, sink: &mut Sink) {
     let stages = before.stages.iter().flatten();
-    let known: BTreeMap<&StepId, &Stage<'_>> = stages.map(|stage| (&stage.id, stage)).collect();
+    let known: BTreeMap<&StepId, &Stage<'_>> = stages.map(|stage| (&stage.id, &**stage)).collect();
     for stage in after.stages.iter().flatten() {
         let Some(was) = known.get(&stage.id) else { continue };
         let mut narrow = Narrow { stage, sink };

@@ -32,7 +32,7 @@ pub fn functions(length: usize) -> Plan {
         let mut step = Step::new(name(&format!("s{i}")), Kind::Work(Box::new(Work::new(worker))));
         step.after = i.checked_sub(1).map(|before| name(&format!("s{before}"))).into_iter().collect();
         let (name, schema) = ("values".to_owned(), Schema::default());
-        step.inputs = vec![Binding { name, value: values.clone(), schema, required: true }];
+        step.inputs = vec![Binding { name: name.into(), value: values.clone(), schema, required: true }];
         step
     };
     plan((0..length).map(step).collect(), None)
@@ -63,7 +63,7 @@ pub fn items(count: usize) -> Plan {
     let inner = Scope::new(Shape::Graph, vec![step("one", Vec::new()), step("two", vec!["one".to_owned()])]);
     let (parallelism, errors) = (Some(4), EachErrors::default());
     let each = Each { over, parallelism, errors, scope: Arc::new(inner) };
-    plan(vec![Step::new(name("all"), Kind::Each(each))], None)
+    plan(vec![Step::new(name("all"), Kind::Each(Box::new(each)))], None)
 }
 
 /// Steps beside each other, each done again and again because its check is never content.

@@ -44,7 +44,7 @@ pub enum Format {
 pub fn of(running: Running<'_>, step: &Step, attempt: AttemptId) -> Vec<Handed> {
     let Running { plan, state, ledger, .. } = running;
     let reads: Vec<(&str, Vec<Read<'_>>)> =
-        step.inputs.iter().map(|binding| (binding.name.as_str(), binding.value.reads())).collect();
+        step.inputs.iter().map(|binding| (&*binding.name, binding.value.reads())).collect();
     let mut names: Vec<StepId> = step.after.clone();
     for (id, _) in reads.iter().flat_map(|(_, reads)| reads.iter().filter_map(of_step)) {
         if let Ok(id) = StepId::new(id)

@@ -144,7 +144,7 @@ impl Job {
             limit: task.limit,
             idle: step.policy.idle_timeout,
             start: step.policy.start_timeout,
-            isolation: work.isolation.clone(),
+            isolation: Isolation::clone(&work.isolation),
             evidence: if main { work.evidence.clone() } else { Vec::new() },
             proofs: unproven(state, attempt, task.mode),
             keeping: keeping(step, main),

@@ -133,10 +133,12 @@ impl Shared {
         let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let context = Context::open(workspace, directory)?;
         self.contexts.hold(&context, run)?;
-        if context.holder()?.is_some_and(|holder| holder.id != run.as_str()) {
+        let is_others = context.holder()?.is_some_and(|holder| holder.id != run.as_str());
+        if is_others {
             context.clear()?;
         }
-        context.write(story)?;
+        // What people look into when a run is over is whole, whatever became of it meanwhile.
+        self.contexts.write(&context, story, is_others || story.state.end.is_some())?;
         Ok(context)
     }
 

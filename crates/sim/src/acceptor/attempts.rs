@@ -135,7 +135,7 @@ impl Acceptor {
             if binding.schema.check(&value).is_err() && !value.is_null() {
                 return Err("input_invalid");
             }
-            given[binding.name.as_str()] = value;
+            given[&*binding.name] = value;
         }
         Ok(given)
     }

@@ -83,14 +83,14 @@ impl Gen {
                 Kind::Work(Box::new(work))
             }
             KindName::Gate => Kind::Gate(Box::new(self.gate(skeleton, i))),
-            KindName::Wait => Kind::Wait(self.wait(skeleton, i)),
-            KindName::Branch => Kind::Branch(self.branch(skeleton, i, readable)),
-            KindName::Parallel => Kind::Parallel(self.parallel(readable, depth)),
-            KindName::Each => Kind::Each(self.each(readable, depth)),
-            KindName::Loop => Kind::Loop(self.repeat(readable, depth)),
+            KindName::Wait => Kind::Wait(Box::new(self.wait(skeleton, i))),
+            KindName::Branch => Kind::Branch(Box::new(self.branch(skeleton, i, readable))),
+            KindName::Parallel => Kind::Parallel(Box::new(self.parallel(readable, depth))),
+            KindName::Each => Kind::Each(Box::new(self.each(readable, depth))),
+            KindName::Loop => Kind::Loop(Box::new(self.repeat(readable, depth))),
             KindName::Call => {
                 let workflow = self.rng.pick(&self.calls).clone();
-                Kind::Call(Call { workflow, exports: Vec::new() })
+                Kind::Call(Box::new(Call { workflow, exports: Vec::new() }))
             }
         }
     }
@@ -234,7 +234,7 @@ impl Gen {
         let max = self.rng.small(1, 4);
         let mut within = readable.clone();
         let shell = Loop { condition: pool::value(&json!(false)), test, max, scope: scope.clone() };
-        inside(&Kind::Loop(shell), &mut within.seen);
+        inside(&Kind::Loop(Box::new(shell)), &mut within.seen);
         Loop { condition: self.condition(&within), test, max, scope }
     }
 

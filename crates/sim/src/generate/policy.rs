@@ -193,12 +193,7 @@ impl Gen {
             return None;
         }
         let reads = json!(format!("$steps.{own}"));
-        let binding = skein_core::ir::Binding {
-            name: "done".into(),
-            value: pool::value(&reads),
-            schema: Default::default(),
-            required: false,
-        };
+        let binding = skein_core::ir::Binding::new("done", pool::value(&reads));
         let retry = if self.rng.percent(50) { self.retry(&ErrorClass::ALL) } else { Retry::default() };
         Some(Box::new(Undo {
             id: kind::name(&format!("undo-{own}")),

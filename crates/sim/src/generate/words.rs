@@ -104,7 +104,7 @@ impl Gen {
             .map(|n| {
                 let given = self.given(readable);
                 let mut binding = Binding {
-                    name: format!("in{n}"),
+                    name: format!("in{n}").into(),
                     value: pool::value(&given),
                     schema: Default::default(),
                     required: self.rng.percent(20),
@@ -126,12 +126,7 @@ impl Gen {
             1..6 => json!("$input.n"),
             _ => json!(self.rng.below(4)),
         };
-        let bind = |name: &str, value: Value| Binding {
-            name: name.into(),
-            value: pool::value(&value),
-            schema: Default::default(),
-            required: false,
-        };
+        let bind = |name: &str, value: Value| Binding::new(name, pool::value(&value));
         let mut bindings = vec![bind("n", n)];
         if self.rng.percent(40) {
             bindings.push(bind("flag", json!(self.rng.percent(50))));

@@ -339,7 +339,7 @@ impl<'a> Eval<'a> {
                 }
                 return Ok(Err(Fault::validation("input_invalid")));
             }
-            given[binding.name.as_str()] = value;
+            given[&*binding.name] = value;
         }
         if let skein_core::ir::Kind::Work(work) = &it.kind {
             for expr in work.worker.expressions() {

@@ -274,7 +274,7 @@ impl StepView {
 impl WorkView {
     fn of(step: &Step, work: &Work, wanted: Wanted, config: &Config, found: &Resolutions) -> WorkView {
         let keeping = Keeping::of(step);
-        let Isolation { workspace, worktree, no_network, secrets, protect } = &work.isolation;
+        let Isolation { workspace, worktree, no_network, secrets, protect } = &*work.isolation;
         let tool = found.get(&work.worker).and_then(|found| found.bound.as_ref());
         let of_tool = tool.into_iter().flat_map(|tool| &tool.secrets);
         let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
@@ -342,9 +342,9 @@ fn gives(work: &Work) -> Vec<GiveView> {
 }
 
 fn input(binding: &Binding) -> InputView {
-    let value = binding.value.as_literal().cloned();
+    let value = binding.value.as_literal().map(|value| value.value().into_owned());
     let from = value.is_none().then(|| expression(&binding.value));
-    InputView { name: binding.name.clone(), value, from }
+    InputView { name: binding.name.to_string(), value, from }
 }
 
 fn gate(step: &Step) -> Option<GateView> {
@@ -366,7 +366,8 @@ fn gate(step: &Step) -> Option<GateView> {
 }
 
 fn wait(step: &Step) -> Option<WaitView> {
-    let Kind::Wait(Wait { on, timeout, on_timeout }) = &step.kind else { return None };
+    let Kind::Wait(wait) = &step.kind else { return None };
+    let Wait { on, timeout, on_timeout } = &**wait;
     Some(WaitView {
         signals: on.iter().map(ToString::to_string).collect(),
         timeout_ms: timeout.map(|timeout| timeout.0),

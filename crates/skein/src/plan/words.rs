@@ -1,8 +1,7 @@
 //! How parts of a workflow are put into words: workers, expressions, targets, what a failure does.
 
-use serde_json::Value;
 use skein_core::{
-    expr::{Expr, Node, Part, Root},
+    expr::{Constant, Expr, Node, Part, Root},
     ir::{Approver, Capability, Kind, Step, Target, Worker},
 };
 use skein_host::crew::usual_model;
@@ -54,8 +53,8 @@ pub fn kind(kind: &Kind) -> String {
 
 /// One argument of a command; quoted where it would read as several.
 pub fn argument(argument: &Expr) -> String {
-    match argument.as_literal() {
-        Some(Value::String(text)) if !text.is_empty() && !text.contains(char::is_whitespace) => text.clone(),
+    match argument.as_literal().and_then(Constant::as_str) {
+        Some(text) if !text.is_empty() && !text.contains(char::is_whitespace) => text.to_owned(),
         _ => expression(argument),
     }
 }
@@ -103,7 +102,7 @@ pub fn secret(name: &str, config: &Config) -> Option<String> {
 pub fn expression(expr: &Expr) -> String {
     match expr.node() {
         _ if !expr.source().trim().is_empty() => expr.source().trim().to_owned(),
-        Node::Literal { value, .. } => value.to_string(),
+        Node::Literal { value, .. } => value.value().to_string(),
         Node::Array { items, .. } => {
             let items: Vec<String> = items.iter().map(expression).collect();
             format!("[{}]", items.join(", "))
@@ -142,8 +141,8 @@ fn reference(root: &Root) -> String {
 
 /// An expression that gives text, for people.
 pub fn prose(expr: &Expr) -> String {
-    match expr.as_literal() {
-        Some(Value::String(text)) => text.trim().to_owned(),
+    match expr.as_literal().and_then(Constant::as_str) {
+        Some(text) => text.trim().to_owned(),
         _ => expression(expr),
     }
 }

@@ -57,7 +57,7 @@ fn key(worker: &Worker) -> Option<Key> {
 fn add<'a>(step: &'a Step, wants: &mut BTreeMap<Key, BTreeSet<&'a str>>) {
     let mut one = |work: &Work, inputs: &'a [skein_core::ir::Binding]| {
         if let Some(key) = key(&work.worker) {
-            wants.entry(key).or_default().extend(inputs.iter().map(|binding| binding.name.as_str()));
+            wants.entry(key).or_default().extend(inputs.iter().map(|binding| &*binding.name));
         }
     };
     if let Kind::Work(work) = &step.kind {

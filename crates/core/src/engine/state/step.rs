@@ -34,9 +34,9 @@ pub struct StepState {
     pub effect: Option<Effect>,
     #[serde(default = "null", skip_serializing_if = "is_null")]
     pub output: Arc<Value>,
-    /// What only steps that were reached have.
+    /// What only steps that were reached have. Shared with copies of the state, until one of them changes.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub more: Option<Box<More>>,
+    pub more: Option<Arc<More>>,
 }
 
 /// The present visit of a step, and totals over all.

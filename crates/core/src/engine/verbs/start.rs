@@ -229,7 +229,7 @@ pub(super) fn bind(bindings: &[Binding], env: &dyn Env) -> Result<Value, Error> 
         {
             return fail(code::INPUT_INVALID, format!("input `{name}`: {error}"));
         }
-        inputs.insert(name.clone(), value);
+        inputs.insert(name.to_string(), value);
     }
     Ok(Value::Object(inputs))
 }

@@ -22,7 +22,7 @@ use crate::{
     duration::Units,
     names::refuse_twins,
     path,
-    read::{Fields, Given, Spanned, brief},
+    read::{Fields, Given, Spanned, Unlowered, brief},
     xskein::{Extra, Level, XSkein, check_path},
     yaml::{Node, Scalar},
 };
@@ -36,7 +36,7 @@ pub(super) struct Workflow<'a> {
     pub concurrency: Option<u32>,
     pub context_dir: Option<&'a str>,
     /// None if some step has no name that can be used.
-    pub steps: Option<Vec<Step<'a>>>,
+    pub steps: Option<Unlowered<Step<'a>>>,
     pub skein: XSkein,
     pub border: Border<'a>,
 }
@@ -90,7 +90,7 @@ fn read_context_dir<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
     Some(directory)
 }
 
-fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Step<'a>>> {
+fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Unlowered<Step<'a>>> {
     let Some(entries) = given.node.fields() else {
         let diagnostic = given.wrong("a mapping of steps by name");
         sink.push(match given.node.items() {
@@ -114,7 +114,7 @@ fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Step<'a>>> {
     for field in entries.filter(|field| seen.as_mut().is_none_or(|seen| seen.insert(field.key))) {
         let step = Step::read(field, sink);
         all &= step.is_some();
-        steps.extend(step);
+        steps.extend(step.map(Box::new));
     }
     all.then_some(steps)
 }

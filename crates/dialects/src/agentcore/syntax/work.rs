@@ -82,12 +82,12 @@ impl<'a> WorkerDef<'a> {
 
 fn read_capabilities(given: Given<'_>, sink: &mut Sink) -> Vec<Capability> {
     let items = given.list_of_words(sink);
-    if items.is_empty() && given.node.items().is_some() {
+    if given.node.items().is_some_and(|items| items.len() == 0) {
         let message = "`capabilities` names nothing that the worker may do";
         let hint = "a worker that only reads has `[READ]`";
         sink.push(Diagnostic::new(Code::NoValue, given.node.source(), given.node.mark(), message).hint(hint));
     }
-    let words = items.into_iter().filter_map(|item| item.one_of(CAPABILITIES, sink));
+    let words = items.filter_map(|item| item.one_of(CAPABILITIES, sink));
     let words: Vec<_> = words.map(|word| (word.span, word.value)).collect();
     warn_twice(&words, "`capabilities`", sink);
     let mut capabilities: Vec<Capability> = words.into_iter().map(|(_, word)| word).collect();

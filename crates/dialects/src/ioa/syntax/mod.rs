@@ -15,7 +15,7 @@ use crate::{
     diagnostic::{Diagnostic, Sink},
     duration::Units,
     names::{refuse_duplicates, refuse_twins},
-    read::{Fields, Given, Spanned},
+    read::{Fields, Given, Spanned, Unlowered},
     xskein::{Extra, Level, XSkein},
     yaml::{Field, Node},
 };
@@ -37,7 +37,7 @@ pub(super) struct Spec<'a> {
     pub skein: XSkein,
     pub border: Border<'a>,
     /// None if some step has no name that can be used.
-    pub steps: Option<Vec<Step<'a>>>,
+    pub steps: Option<Unlowered<Step<'a>>>,
     pub compensation: Vec<Compensation<'a>>,
 }
 
@@ -155,17 +155,17 @@ fn some<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<Spanned<&'a str>> {
     items.into_iter().filter_map(|item| item.words(sink)).collect()
 }
 
-fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Step<'a>>> {
-    let items = given.list(sink)?;
-    if items.is_empty() {
+fn read_steps<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Unlowered<Step<'a>>> {
+    let items = given.items(sink)?;
+    if items.len() == 0 {
         let message = "a workflow needs at least one step";
         sink.push(Diagnostic::new(Code::NoSteps, given.node.source(), given.node.mark(), message));
         return None;
     }
     let count = items.len();
-    let mut steps = Vec::with_capacity(count);
-    steps.extend(items.into_iter().filter_map(|item| Step::read(item.node, sink)));
-    let names = || steps.iter().map(|step: &Step<'a>| (step.id.value.as_str(), step.id.span));
+    let mut steps: Unlowered<Step<'a>> = Vec::with_capacity(count);
+    steps.extend(items.filter_map(|item| Step::read(item.node, sink).map(Box::new)));
+    let names = || steps.iter().map(|step| (step.id.value.as_str(), step.id.span));
     let once = refuse_duplicates(names(), "a step", sink);
     refuse_twins(names(), "the step", sink);
     if steps.len() < count {

@@ -25,7 +25,7 @@ pub(in crate::ioa) struct Step<'a> {
     pub action: Option<Spanned<&'a str>>,
     pub depends_on: Vec<Spanned<StepId>>,
     pub timeout: Option<Millis>,
-    pub retry: Option<RetryPolicy>,
+    pub retry: Option<Box<RetryPolicy>>,
     pub on_failure: Option<Spanned<OnFailure>>,
     pub skein: OwnSkein,
     pub border: Border<'a>,
@@ -41,7 +41,8 @@ impl<'a> Step<'a> {
         let action = fields.required("action", sink).and_then(|given| given.words(sink));
         let depends_on = waits_for(fields.optional("dependsOn"), sink);
         let timeout = length(fields.optional("timeout"), sink);
-        let retry = fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink));
+        let retry =
+            fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink)).map(Box::new);
         let on_failure = fields.optional("onFailure").and_then(|given| given.one_of(ON_FAILURE, sink));
         let block = fields.optional("x-skein");
         let extra = Extra { gate: true, quorum: true, own: &["input", "output", CALL], ..Extra::default() };

@@ -29,9 +29,9 @@ impl<'a> Stages<'_, 'a, '_> {
     pub fn inputs(&mut self, inputs: &[Input<'a>], scope: Scope) -> Vec<Binding> {
         let mut bindings = Vec::new();
         for input in inputs {
-            let value = input.source.and_then(|given| self.expressions.value(given, scope));
+            let value = input.source.and_then(|given| self.expressions.value(given.node, scope));
             bindings.extend(value.map(|value| Binding {
-                name: input.name.to_owned(),
+                name: input.name.into(),
                 value,
                 schema: schema::input(input),
                 required: input.required,
@@ -42,7 +42,7 @@ impl<'a> Stages<'_, 'a, '_> {
 
     fn work(&mut self, asked: &Asked<'a>, scope: Scope) -> Work {
         let roles = &asked.roles;
-        let instructions = roles.instructions.and_then(|given| self.expressions.text(given, scope));
+        let instructions = roles.instructions.and_then(|given| self.expressions.text(given.node, scope));
         let agent = |instructions, capabilities, tools| Worker::Agent {
             name: roles.agent.map(|(_, name)| name.to_owned()),
             program: None,
@@ -56,7 +56,7 @@ impl<'a> Stages<'_, 'a, '_> {
         let tools = roles.tools.iter().map(|(_, tool)| (*tool).to_owned()).collect();
         let mut work = Work::new(agent(instructions, Vec::new(), tools));
         let summary = asked.handoff.summary_prompt.map(|given| Summary {
-            worker: agent(self.expressions.text(given, scope), vec![Capability::Read], Vec::new()),
+            worker: agent(self.expressions.text(given.node, scope), vec![Capability::Read], Vec::new()),
             timeout: Some(defaults::SUMMARY_TIMEOUT),
         });
         work.summary = summary.map(Box::new);
@@ -75,13 +75,13 @@ impl<'a> Stages<'_, 'a, '_> {
         if let Some(own) = &asked.context
             && let Ok(context) = serde_json::to_value(context(&self.source.context, own))
         {
-            labels.insert("context", context);
+            labels.insert("context".to_owned(), context);
         }
         let (usual, handoff) = (defaults::HANDOFF_FORMATS[0].1, &asked.handoff);
         let (format, log) = (handoff.format.unwrap_or(usual), handoff.include_run_log.unwrap_or_default());
         if format != usual || log {
             let handoff = json!({"format": format, "include_run_log": log});
-            labels.insert("handoff", handoff);
+            labels.insert("handoff".to_owned(), handoff);
         }
         labels
     }

@@ -7,7 +7,7 @@ use skein_core::{
     expr::{Expr, ParseError, Read, Root, Span, swdl, swdl::Scope},
 };
 
-use crate::{code::Code, diagnostic::Diagnostic, lowering::Lowering, read::Given};
+use crate::{code::Code, diagnostic::Diagnostic, lowering::Lowering, yaml::Node};
 
 pub(super) struct Expressions<'a, 'l> {
     pub lowering: &'a mut Lowering<'l>,
@@ -24,66 +24,65 @@ impl<'a, 'l> Expressions<'a, 'l> {
     }
 
     /// Text that may have expressions in it.
-    pub fn text(&mut self, given: Given<'_>, scope: Scope) -> Option<Expr> {
-        let read = swdl::template(given.node.raw().unwrap_or_default(), scope);
-        self.checked(given, read)
+    pub fn text(&mut self, node: Node<'_>, scope: Scope) -> Option<Expr> {
+        let read = swdl::template(node.raw().unwrap_or_default(), scope);
+        self.checked(node, read)
     }
 
     /// Any value whose texts may have expressions in them.
-    pub fn value(&mut self, given: Given<'_>, scope: Scope) -> Option<Expr> {
-        self.checked(given, swdl::value(&given.node.json(), scope))
+    pub fn value(&mut self, node: Node<'_>, scope: Scope) -> Option<Expr> {
+        self.checked(node, swdl::value(&node.json(), scope))
     }
 
-    pub fn condition(&mut self, given: Given<'_>) -> Option<Expr> {
-        self.checked(given, swdl::condition(given.node.raw().unwrap_or_default(), Scope::Stage))
+    pub fn condition(&mut self, node: Node<'_>) -> Option<Expr> {
+        self.checked(node, swdl::condition(node.raw().unwrap_or_default(), Scope::Stage))
     }
 
     /// The value of a variable, which is worked out before anything has run.
-    pub fn variable(&mut self, given: Given<'_>) -> Option<Expr> {
-        let read = swdl::template(given.node.raw().unwrap_or_default(), Scope::Stage);
-        let expr = self.lowering.expression(given, read)?;
+    pub fn variable(&mut self, node: Node<'_>) -> Option<Expr> {
+        let read = swdl::template(node.raw().unwrap_or_default(), Scope::Stage);
+        let expr = self.lowering.expression(node, read)?;
         for read in expr.reads() {
             if matches!(read.root, Root::Env | Root::Context) {
                 let message = "a variable is worked out from `parameters`, `workflow` and `run` alone";
-                let span = given.node.within(read.span);
-                self.lowering.push(Diagnostic::new(Code::BadExpression, given.node.source(), span, message));
+                let span = node.within(read.span);
+                self.lowering.push(Diagnostic::new(Code::BadExpression, node.source(), span, message));
             }
         }
         Some(expr)
     }
 
     /// A part of a text, which starts there if that can be told; else `whole` is all of it.
-    pub fn part(&mut self, given: Given<'_>, text: &str, start: Option<usize>, whole: Span) -> Option<Expr> {
+    pub fn part(&mut self, node: Node<'_>, text: &str, start: Option<usize>, whole: Span) -> Option<Expr> {
         let place = |span: Span| match start {
             Some(start) => Span::new(start + span.start as usize, start + span.end as usize),
             None => whole,
         };
         let read = swdl::template(text, Scope::Stage);
         let read = read.map_err(|error| ParseError { span: place(error.span), ..error });
-        let expr = self.lowering.expression(given, read)?;
+        let expr = self.lowering.expression(node, read)?;
         for read in expr.reads() {
-            self.check_variable(given, &read, place(read.span));
+            self.check_variable(node, &read, place(read.span));
         }
         Some(expr)
     }
 
-    fn checked(&mut self, given: Given<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
-        let expr = self.lowering.expression(given, read)?;
+    fn checked(&mut self, node: Node<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
+        let expr = self.lowering.expression(node, read)?;
         for read in expr.reads() {
-            let at = Given::new(given.name, given.node.at(&read.at));
-            self.check_variable(at, &read, read.span);
+            self.check_variable(node.at(&read.at), &read, read.span);
         }
         Some(expr)
     }
 
     /// Nothing of the host's environment can be read: only what the workflow declares.
-    fn check_variable(&mut self, given: Given<'_>, read: &Read<'_>, span: Span) {
+    fn check_variable(&mut self, node: Node<'_>, read: &Read<'_>, span: Span) {
         let Some(name) = read.path.first().filter(|_| *read.root == Root::Env) else { return };
         if self.variables.contains(name.as_str()) {
             return;
         }
         let message = format!("there is no variable `{name}` in `config.env`");
-        let (source, span) = (given.node.source(), given.node.within(span));
+        let (source, span) = (node.source(), node.within(span));
         let diagnostic = Diagnostic::new(Code::ReadsUnknownVariable, source, span, message);
         self.lowering.push(match closest(name, self.variables.iter().copied()) {
             Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),

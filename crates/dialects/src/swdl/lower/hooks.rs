@@ -28,7 +28,7 @@ pub(super) fn lower(source: &[HookDef<'_>], expressions: &mut Expressions<'_, '_
         if let Some(notify) = &hook.notify {
             let field = format!("hooks[{}].message", hooks.len());
             parts.extend(notify.message.map(|given| (field, (given.node.number(), Some(0)))));
-            let message = notify.message.and_then(|given| expressions.text(given, Scope::Stage));
+            let message = notify.message.and_then(|given| expressions.text(given.node, Scope::Stage));
             let action = HookAction::Notify { channel: notify.channel.to_owned(), message };
             hooks.push(Hook { when: hook.when, action });
         }
@@ -59,7 +59,7 @@ fn command(
     for (i, word) in rest.iter().enumerate() {
         let start = word.start.and_then(|start| u32::try_from(start).ok());
         parts.insert(format!("{field}[{i}]"), (given.node.number(), start));
-        arguments.push(expressions.part(given, &word.text, word.start, word.span)?);
+        arguments.push(expressions.part(given.node, &word.text, word.start, word.span)?);
     }
     Some(HookAction::Run { program: program.text.clone(), arguments })
 }

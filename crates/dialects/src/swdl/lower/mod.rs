@@ -92,31 +92,30 @@ fn lower_workflow(
     before: Option<u32>,
     lowering: &mut Lowering<'_>,
 ) -> Option<(Workflow, Parts)> {
-    let source = syntax::Workflow::read(tree.root(), lowering.sink)?;
+    let mut source = syntax::Workflow::read(tree.root(), lowering.sink)?;
     if let Some(before) = before {
         // What is wrong there is wrong in the whole, too, or is no more.
         let unheard = &mut Sink::new(Arc::clone(tree.source()));
         let before = syntax::Workflow::read(tree.node(before), unheard);
         before.iter().for_each(|before| narrow::check(before, &source, lowering.sink));
     }
-    let stages = source.stages.as_ref()?;
-    let named = stages.iter().filter_map(named_agent);
+    let stages = source.stages.take()?;
+    let named = stages.iter().filter_map(|stage| named_agent(stage));
     catalog::check(Sort::Agent, named, lowering.project, lowering.sink);
     let servers = stages.iter().flat_map(|stage| named_tools(stage, "mcp:"));
     catalog::check(Sort::Server, servers, lowering.project, lowering.sink);
     let skills = stages.iter().flat_map(|stage| named_tools(stage, "skill:"));
     catalog::advise(Sort::Skill, skills, lowering.project, lowering.sink);
-    let own = stages.iter().filter_map(Stage::asked).filter_map(|asked| asked.context.as_deref());
+    let own = stages.iter().filter_map(|stage| stage.asked()).filter_map(|asked| asked.context.as_deref());
     let modules = own.chain([&source.context]).flat_map(|context| &context.modules);
     let modules = modules.map(|(given, module)| used(*given, module, "ctx:"));
     catalog::advise(Sort::Context, modules, lowering.project, lowering.sink);
 
     let mut expressions = Expressions::new(lowering, source.config.env.iter().map(|(name, _)| *name));
-    let env = source
-        .config
-        .env
-        .iter()
-        .filter_map(|(name, given)| expressions.variable(*given).map(|expr| ((*name).to_owned(), expr)));
+    let env =
+        source.config.env.iter().filter_map(|(name, given)| {
+            expressions.variable(given.node).map(|expr| ((*name).to_owned(), expr))
+        });
     let env = env.collect();
     let (hooks, parts) = hooks::lower(&source.hooks, &mut expressions);
     let steps = Stages { expressions: &mut expressions, source: &source, usual: None }.all(stages);
@@ -136,7 +135,7 @@ fn lower_workflow(
     workflow.hooks = hooks;
     workflow.context = context(&source);
     workflow.labels = labels(&source);
-    let gives = |given| expressions.value(given, skein_core::expr::swdl::Scope::Stage);
+    let gives = |node| expressions.value(node, skein_core::expr::swdl::Scope::Stage);
     source.border.gives_with(&mut workflow, gives);
     Some((workflow, parts))
 }

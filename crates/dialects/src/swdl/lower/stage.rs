@@ -20,7 +20,7 @@ use crate::{
     common::on_interrupted,
     diagnostic::Diagnostic,
     project::Sort,
-    read::Given,
+    read::{Given, Unlowered},
     swdl::{
         defaults::{self, OnFailure},
         syntax::{Asked, Called, Does, GateDef, Stage, StagePolicy, Workflow},
@@ -36,11 +36,12 @@ pub(super) struct Stages<'e, 'a, 'l> {
 }
 
 impl<'a> Stages<'_, 'a, '_> {
-    pub fn all(&mut self, stages: &[Stage<'a>]) -> Vec<Arc<Step>> {
+    pub fn all(&mut self, stages: Unlowered<Stage<'a>>) -> Vec<Arc<Step>> {
         let roles: BTreeSet<String> =
             self.expressions.lowering.project.names(Sort::Role).into_iter().collect();
-        self.warn_of_conditions(stages);
-        stages.iter().map(|stage| Arc::new(self.stage(stage, &roles))).collect()
+        self.warn_of_conditions(&stages);
+        self.expressions.lowering.expect(stages.len());
+        stages.into_iter().map(|stage| Arc::new(self.stage(&stage, &roles))).collect()
     }
 
     fn stage(&mut self, stage: &Stage<'a>, roles: &BTreeSet<String>) -> Step {
@@ -57,9 +58,9 @@ impl<'a> Stages<'_, 'a, '_> {
         step.name = stage.name.map(str::to_owned);
         step.description = stage.description.map(str::to_owned);
         step.after.clone_from(&stage.depends_on);
-        step.when = stage.condition.and_then(|given| self.expressions.condition(given));
+        step.when = stage.condition.and_then(|given| self.expressions.condition(given.node));
         if let Some(ui) = stage.ui {
-            step.labels.insert("ui", ui.node.json());
+            step.labels.insert("ui".to_owned(), ui.node.json());
         }
         stage.skein.apply(&self.source.skein, &mut step);
         self.expressions.lowering.share(&mut step);
@@ -67,12 +68,13 @@ impl<'a> Stages<'_, 'a, '_> {
     }
 
     /// A gate that is not asked stays shut, unlike a stage that is not needed.
-    fn warn_of_conditions(&mut self, stages: &[Stage<'a>]) {
+    fn warn_of_conditions(&mut self, stages: &[Box<Stage<'a>>]) {
         let may_be_skipped = |stage: &Stage<'a>| match (&stage.does, stage.condition) {
             (Does::Gate(_), Some(condition)) => Some((stage.id.clone(), condition)),
             _ => None,
         };
-        let gates: Vec<(StepId, Given<'a>)> = stages.iter().filter_map(may_be_skipped).collect();
+        let gates: Vec<(StepId, Given<'a>)> =
+            stages.iter().filter_map(|stage| may_be_skipped(stage)).collect();
         if gates.is_empty() {
             return;
         }
@@ -143,7 +145,7 @@ impl<'a> Stages<'_, 'a, '_> {
         roles: &BTreeSet<String>,
     ) -> Step {
         self.warn_of_gate(stage, gate);
-        let message = gate.message.and_then(|given| self.expressions.text(given, Scope::Stage));
+        let message = gate.message.and_then(|given| self.expressions.text(given.node, Scope::Stage));
         let name = stage.name.unwrap_or(stage.id.as_str());
         let message = message.or_else(|| Expr::literal(name).ok());
         let approver = |name: &&str| match roles.contains(*name) {
@@ -190,7 +192,7 @@ impl<'a> Stages<'_, 'a, '_> {
         template: Option<&(Node<'a>, Box<Asked<'a>>)>,
         chosen: Chosen<'a>,
     ) -> Step {
-        let over = source.and_then(|given| self.expressions.value(given, Scope::Stage));
+        let over = source.and_then(|given| self.expressions.value(given.node, Scope::Stage));
         let (Some(over), Some((node, asked))) = (over, template) else {
             return Step::new(stage.id.clone(), Kind::Work(Box::new(nobody())));
         };
@@ -201,7 +203,7 @@ impl<'a> Stages<'_, 'a, '_> {
             errors: ir::EachErrors::default(),
             scope: Arc::new(of_one(item)),
         };
-        let mut step = Step::new(stage.id.clone(), Kind::Each(each));
+        let mut step = Step::new(stage.id.clone(), Kind::Each(Box::new(each)));
         step.outputs = schema::list(schema::outputs(asked.outputs.as_deref()));
         step.policy.effects = chosen.effects();
         // The time of one item has a default; how many there are nobody knows.
@@ -216,7 +218,7 @@ impl<'a> Stages<'_, 'a, '_> {
         self.expressions.lowering.step_item(&id, node, "id");
         let mut step = self.asked(&id, asked, Scope::FanOut);
         // What people call it is the stage.
-        step.labels.insert("stage", stage.id.as_str().into());
+        step.labels.insert("stage".to_owned(), stage.id.as_str().into());
         step.name = stage.name.map(str::to_owned);
         // The stage's own time is for all of its items.
         let retried = StagePolicy { retry: stage.policy.retry.clone(), ..StagePolicy::default() };

@@ -12,7 +12,7 @@ use crate::{
     border::Border,
     code::Code,
     diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given},
+    read::{Fields, Given, Unlowered},
     xskein::{Extra, Level, XSkein},
     yaml::{Field, Node},
 };
@@ -24,7 +24,7 @@ pub(in crate::swdl) struct Workflow<'a> {
     pub config: Config<'a>,
     pub context: StageContext<'a>,
     /// None if some stage has no id that can be used.
-    pub stages: Option<Vec<Stage<'a>>>,
+    pub stages: Option<Unlowered<Stage<'a>>>,
     pub policy: WorkflowPolicy<'a>,
     pub hooks: Vec<HookDef<'a>>,
     /// What stands beside the known fields, kept for whoever put it there.
@@ -152,7 +152,7 @@ fn read_env<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<(&'a str, Given<'a>)> 
     env
 }
 
-fn read_stages<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Stage<'a>>> {
+fn read_stages<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Unlowered<Stage<'a>>> {
     let Some(items) = given.node.items() else {
         let diagnostic = given.wrong("a list of stages");
         sink.push(match given.node.fields().is_some() {
@@ -168,12 +168,12 @@ fn read_stages<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Vec<Stage<'a>>> 
     }
     let count = items.len();
     let mut stages = Vec::with_capacity(count);
-    stages.extend(items.filter_map(|node| Stage::read(Given::new(given.name, node), sink)));
+    stages.extend(items.filter_map(|node| Stage::read(Given::new(given.name, node), sink).map(Box::new)));
     (stages.len() == count).then(|| without_twins(stages, sink))
 }
 
 /// Reports each id that is there already, and leaves its stage out: the first counts.
-fn without_twins<'a>(stages: Vec<Stage<'a>>, sink: &mut Sink) -> Vec<Stage<'a>> {
+fn without_twins<'a>(stages: Unlowered<Stage<'a>>, sink: &mut Sink) -> Unlowered<Stage<'a>> {
     let mut firsts: HashMap<&skein_core::ids::StepId, Node<'a>> = HashMap::with_capacity(stages.len());
     let mut twins = BTreeSet::new();
     for (number, stage) in stages.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! What a journal tells of each step that its state does not keep: the last attempt, what checks said, when a stage
 //! was raised.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use skein_core::{
@@ -15,12 +15,12 @@ use skein_core::{
 /// As much as the format shows of what checks said.
 const NOTES: usize = 40;
 
-/// Fed with every record of a run in order. Keeps of each step only what was last.
+/// Fed with every record of a run in order. Keeps of each step only what was last, which copies share until it changes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ledger {
     #[serde(with = "pairs")]
-    steps: BTreeMap<StepAt, Told>,
+    steps: BTreeMap<StepAt, Arc<Told>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -94,13 +94,13 @@ impl Ledger {
     pub fn feed(&mut self, record: &Record) {
         match &record.event {
             Event::AttemptStarted { attempt, .. } if attempt.role == Role::Main => {
-                let told = self.steps.entry(attempt.at).or_default();
+                let told = self.told(attempt.at);
                 told.stage = told.stage.max(1);
                 told.tries = if std::mem::take(&mut told.over) { 1 } else { told.tries + 1 };
                 told.main = Some(Main { id: *attempt, started: record.at, ended: None, by: None });
             }
             Event::AttemptEnded { attempt, end, cost, by, .. } if attempt.role == Role::Main => {
-                let told = self.steps.entry(attempt.at).or_default();
+                let told = self.told(attempt.at);
                 if let Some(main) = told.main.as_mut().filter(|main| main.id == *attempt) {
                     main.ended = Some((record.at, ending(end), *cost));
                     main.by.clone_from(by);
@@ -111,7 +111,7 @@ impl Ledger {
             }
             Event::StepGoesOn { at, next } => self.staged(*at, next.stage, record.at),
             Event::StepEnded { at, error, .. } => {
-                let Some(told) = self.steps.get_mut(at) else { return };
+                let Some(told) = self.steps.get_mut(at).map(Arc::make_mut) else { return };
                 // One that ended before and had no attempt since has had none in this visit.
                 told.tries = if std::mem::replace(&mut told.over, true) { 0 } else { told.tries };
                 if error.as_ref().and_then(|error| error.code.as_deref()) == Some(code::STALLED) {
@@ -134,7 +134,7 @@ impl Ledger {
         };
         let started = reused.started.unwrap_or(reused.ended);
         let main = Main { id, started, ended: Some((reused.ended, ending, Cost::default())), by: None };
-        let told = self.steps.entry(reused.at).or_default();
+        let told = self.told(reused.at);
         (told.main, told.over) = (Some(main), true);
     }
 
@@ -143,8 +143,12 @@ impl Ledger {
         self.steps.get(&at).map_or(0, |told| told.tries)
     }
 
-    pub(super) fn step(&self, at: StepAt) -> Option<&Told> {
+    pub(super) fn step(&self, at: StepAt) -> Option<&Arc<Told>> {
         self.steps.get(&at)
+    }
+
+    fn told(&mut self, at: StepAt) -> &mut Told {
+        Arc::make_mut(self.steps.entry(at).or_default())
     }
 
     /// The last attempt at the work of a step.
@@ -170,7 +174,7 @@ impl Ledger {
         let notes = |notes: &[String]| notes.iter().take(NOTES).cloned().collect();
         let (reasons, fingerprints) = (notes(reasons), notes(fingerprints));
         let checked = Checked { at, iteration: attempt.iteration, finding, reasons, fingerprints };
-        let told = self.steps.entry(attempt.at).or_default();
+        let told = self.told(attempt.at);
         if checked.fingerprints.iter().any(|note| is_guard(note)) {
             told.scope = Some(checked.clone());
         }
@@ -178,7 +182,7 @@ impl Ledger {
     }
 
     fn staged(&mut self, at: StepAt, stage: u32, now: Time) {
-        let told = self.steps.entry(at).or_default();
+        let told = self.told(at);
         if told.stage > 0 && stage > told.stage {
             let check = told.check.clone();
             told.raised = Some(Raised { at: now, from: told.stage, to: Some(stage), check });

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use skein_core::{
-    engine::{Proof, StepAt},
+    engine::Proof,
     ir::{ErrorClass, Kind, Step, StepStatus, Work, Worker},
     time::Time,
     view::StepView,
@@ -190,17 +190,17 @@ fn class_word(class: ErrorClass) -> &'static str {
 }
 
 /// Whether a step has come far enough to be told of.
-pub(super) fn has_begun(view: &StepView) -> bool {
-    !matches!(view.status, StepStatus::Pending | StepStatus::Ready)
+pub(super) fn has_begun(status: StepStatus) -> bool {
+    !matches!(status, StepStatus::Pending | StepStatus::Ready)
+}
+
+/// Whether nothing more is done about it by itself.
+pub(super) fn is_over(status: StepStatus) -> bool {
+    has_ended(status) || matches!(status, StepStatus::Skipped | StepStatus::Cancelled)
 }
 
 /// Whether others look into this step's folder for what it gave, even if that is nothing.
-pub(super) fn has_ended(view: &StepView) -> bool {
+pub(super) fn has_ended(status: StepStatus) -> bool {
     use StepStatus::{Failed, Incomplete, Succeeded, TimedOut, Undone};
-    matches!(view.status, Succeeded | Incomplete | Failed | TimedOut | Undone)
-}
-
-/// The steps of one instance, by number.
-pub(super) fn views(steps: &[StepView], instance: skein_core::engine::InstanceIx) -> Vec<&StepView> {
-    steps.iter().filter(|view| matches!(view.at, StepAt(ix, _) if ix == instance)).collect()
+    matches!(status, Succeeded | Incomplete | Failed | TimedOut | Undone)
 }

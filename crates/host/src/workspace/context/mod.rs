@@ -22,11 +22,15 @@ mod observation;
 mod source;
 mod summary;
 mod write;
+mod written;
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use skein_core::{engine::RunState, plan::Plan};
+use skein_core::{
+    engine::{InstanceIx, RunState, StepAt},
+    plan::Plan,
+};
 
 use super::{
     Root, RunDir,
@@ -39,6 +43,7 @@ pub use hold::Contexts;
 pub use ledger::Ledger;
 pub use observation::Observation;
 pub use source::{Source, find_step};
+pub use written::Written;
 
 const WORKFLOW: &str = "_workflow.json";
 const META: &str = "_meta.json";
@@ -62,6 +67,14 @@ pub struct Story<'a> {
     /// Fed with every record of the run so far.
     pub ledger: &'a Ledger,
     pub run: &'a RunDir,
+}
+
+impl Story<'_> {
+    /// The steps of an instance, by number.
+    fn steps(&self, ix: InstanceIx) -> impl Iterator<Item = StepAt> + use<> {
+        let count = self.plan.definition.scope(self.state.instance(ix).scope).scope.steps.len();
+        (0..).take(count).map(move |number| StepAt(ix, number))
+    }
 }
 
 /// The run that a context tells of.
@@ -107,8 +120,8 @@ impl Context {
         Ok(())
     }
 
-    /// Writes everything that is known. What is there already and the same is left alone.
-    pub fn write(&self, story: &Story<'_>) -> Result<(), ArtifactError> {
-        write::all(&self.root, story)
+    /// Writes everything that is known and has not been written. What is there already and the same is left alone.
+    pub fn write(&self, story: &Story<'_>, written: &mut Written) -> Result<(), ArtifactError> {
+        write::all(&self.root, story, written)
     }
 }

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use skein_core::{
-    engine::InstanceIx,
+    engine::{InstanceIx, StepAt},
     ir::{RunStatus, StepStatus},
     time::Time,
-    view::{RunView, StepView},
+    view::{ErrorView, Names},
 };
 
 use super::{Story, meta::ErrorMeta};
@@ -45,22 +45,18 @@ struct Cancelled<'a> {
     reason: Option<&'a str>,
 }
 
-pub(super) fn of<'a>(
-    story: &Story<'a>,
-    view: &'a RunView,
-    ix: InstanceIx,
-    steps: &[&'a StepView],
-) -> Summary<'a> {
+pub(super) fn of<'a>(story: &Story<'a>, names: &Names, ix: InstanceIx) -> Summary<'a> {
     let instance = story.state.instance(ix);
     let entry = story.plan.definition.scope(instance.scope);
     let workflow = &story.plan.definition.workflow_of(instance.scope).workflow;
     let root = ix == InstanceIx::ROOT;
     let end = instance.end();
-    let status = if root { view.status } else { end.map_or(RunStatus::Running, |end| end.status) };
-    let failed = |view: &&&StepView| matches!(view.status, StepStatus::Failed | StepStatus::TimedOut);
+    let status = if root { story.state.status() } else { end.map_or(RunStatus::Running, |end| end.status) };
+    let failed =
+        |at: &StepAt| matches!(story.state.step_status(*at), StepStatus::Failed | StepStatus::TimedOut);
     let run_end = story.state.end.as_ref().filter(|_| root);
     Summary {
-        id: view.run_id.clone().unwrap_or_default(),
+        id: story.state.start.as_ref().map(|start| start.run.to_string()).unwrap_or_default(),
         name: workflow.name.as_deref().unwrap_or(workflow.id.as_str()),
         started_at: instance.started,
         status: workflow.words.run(status),
@@ -70,11 +66,11 @@ pub(super) fn of<'a>(
             concurrency: entry.scope.concurrency,
         },
         degraded: run_end.map_or_else(|| end.is_some_and(|end| end.degraded), |end| end.degraded),
-        failed_steps: steps.iter().filter(failed).map(|view| view.id.as_str()).collect(),
-        error: view.error.as_ref().filter(|_| root).map(ErrorMeta::of),
-        cancelled: view
-            .cancel
-            .as_ref()
+        failed_steps: story.steps(ix).filter(failed).map(|at| entry.step(at.1).id.as_str()).collect(),
+        error: run_end
+            .and_then(|end| end.error.as_ref())
+            .map(|error| ErrorMeta::of(&ErrorView::of(error, names))),
+        cancelled: (story.state.cancel.as_ref())
             .filter(|_| root)
             .map(|cancel| Cancelled { by: &cancel.by, reason: cancel.reason.as_deref() }),
     }

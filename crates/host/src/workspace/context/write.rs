@@ -7,45 +7,58 @@ use skein_core::{
     engine::InstanceIx,
     ids::ArtifactName,
     ir::{Call, Kind, Step},
-    view::{self, RunView, StepView},
+    view::{self, Names, StepView},
 };
 
 use super::{
-    CALLED, CONVERGENCE, FILE_BYTES, META, Story, WORKFLOW, convergence,
+    CALLED, CONVERGENCE, FILE_BYTES, META, Story, WORKFLOW, Written, convergence,
     meta::{self, ArtifactMeta, Called, Meta, Times},
     observation, summary,
 };
 use crate::workspace::{Found, Root, artifact::ArtifactError, root::PathError};
 
-pub(super) fn all(root: &Root, story: &Story<'_>) -> Result<(), ArtifactError> {
+pub(super) fn all(root: &Root, story: &Story<'_>, written: &mut Written) -> Result<(), ArtifactError> {
     if story.state.instances.is_empty() {
         return Ok(());
     }
-    let view = view::run(story.plan, story.state);
-    Writer { story, view: &view }.instance(root, InstanceIx::ROOT, "")
+    let names = Names::of(&story.plan.definition, story.state);
+    Writer { story, names: &names, first: written.is_empty(), written }.instance(root, InstanceIx::ROOT, "")
 }
 
 struct Writer<'a> {
     story: &'a Story<'a>,
-    view: &'a RunView,
+    names: &'a Names,
+    /// Whether nobody here has written yet, so that what a crash left may lie about.
+    first: bool,
+    written: &'a mut Written,
 }
 
 impl Writer<'_> {
     /// A workflow and its steps. `path` is where its context is in the whole. Recursion is bounded by how deep calls
     /// may go.
-    fn instance(&self, root: &Root, ix: InstanceIx, path: &str) -> Result<(), ArtifactError> {
-        root.remove_pending()?;
-        let steps = meta::views(&self.view.steps, ix);
-        for view in steps.iter().filter(|view| meta::has_begun(view)) {
+    fn instance(&mut self, root: &Root, ix: InstanceIx, path: &str) -> Result<(), ArtifactError> {
+        let story = self.story;
+        self.clean(root)?;
+        for at in story.steps(ix) {
+            let status = story.state.step_status(at);
+            if !meta::has_begun(status) || self.written.has(story, at, status) {
+                continue;
+            }
+            let view = view::step(story.plan, story.state, self.names, at);
             let folder = root.make_folders(&view.id, false)?;
-            self.step(&folder, view, &format!("{path}{}/", view.id))?;
+            self.step(&folder, &view, &format!("{path}{}/", view.id))?;
+            self.written.add(story, at, status);
         }
-        write(root, WORKFLOW, &summary::of(self.story, self.view, ix, &steps))?;
+        write(root, WORKFLOW, &summary::of(story, self.names, ix))?;
         Ok(())
     }
 
-    fn step(&self, folder: &Root, view: &StepView, path: &str) -> Result<(), ArtifactError> {
-        folder.remove_pending()?;
+    fn clean(&self, folder: &Root) -> Result<(), PathError> {
+        if self.first { folder.remove_pending() } else { Ok(()) }
+    }
+
+    fn step(&mut self, folder: &Root, view: &StepView, path: &str) -> Result<(), ArtifactError> {
+        self.clean(folder)?;
         let scope = self.story.state.instance(view.at.0).scope;
         let step = self.story.plan.definition.scope(scope).step(view.at.1);
         let more = self.story.state.more(view.at);
@@ -76,7 +89,7 @@ impl Writer<'_> {
             let source = self.story.source(view.at, name)?;
             let path = source.as_ref().map_or("", |source| source.artifact.path.as_str());
             let missing = source.as_ref().is_none_or(|source| source.artifact.found == Found::Missing);
-            if meta::has_ended(view) {
+            if meta::has_ended(view.status) {
                 meta.artifacts.push(ArtifactMeta {
                     name: name.to_string(),
                     path: if missing || path.is_empty() {
@@ -103,7 +116,7 @@ impl Writer<'_> {
     }
 
     fn called(
-        &self,
+        &mut self,
         folder: &Root,
         view: &StepView,
         call: &Call,
@@ -139,7 +152,7 @@ impl Writer<'_> {
         };
         let Some(state) = convergence::state(id, converges, more, told) else { return Ok(()) };
         let folder = folder.make_folders(CONVERGENCE, false)?;
-        folder.remove_pending()?;
+        self.clean(&folder)?;
         if let Some(raised) = convergence::transition(id, converges, told) {
             write(&folder, convergence::TRANSITION, &raised)?;
         }

@@ -38,7 +38,7 @@ const ROW: usize = 10_000;
 fn waiting() -> Plan {
     let wait =
         Wait { on: vec![signal()], timeout: Some(Millis::seconds(1)), on_timeout: WaitTimeout::Continue };
-    let wait = Step::new(super::kit::id("w"), Kind::Wait(wait));
+    let wait = Step::new(super::kit::id("w"), Kind::Wait(Box::new(wait)));
     let items: Vec<usize> = (0..limits::ITEMS).collect();
     plan(graph(vec![each("all", json!(items), limits::ITEMS as u32, graph(vec![wait]))]))
 }

@@ -78,7 +78,7 @@ pub fn gate(name: &str) -> Step {
 /// Waits for the signal `paid`.
 pub fn wait(name: &str) -> Step {
     let wait = Wait { on: vec![signal()], timeout: None, on_timeout: WaitTimeout::Expire };
-    Step::new(id(name), Kind::Wait(wait))
+    Step::new(id(name), Kind::Wait(Box::new(wait)))
 }
 
 pub fn signal() -> SignalName {
@@ -87,12 +87,12 @@ pub fn signal() -> SignalName {
 
 pub fn branch(name: &str, when: &str, then: &str, otherwise: &str) -> Step {
     let arms = vec![Arm { when: aip15::condition(when).unwrap(), next: to(then) }];
-    Step::new(id(name), Kind::Branch(Branch { arms, default: to(otherwise) }))
+    Step::new(id(name), Kind::Branch(Box::new(Branch { arms, default: to(otherwise) })))
 }
 
 pub fn parallel(name: &str, lanes: Vec<(&str, Scope)>) -> Step {
     let lane = |(id, scope): (&str, Scope)| Lane { id: BranchId::new(id).unwrap(), scope: Arc::new(scope) };
-    Step::new(id(name), Kind::Parallel(Parallel { lanes: lanes.into_iter().map(lane).collect() }))
+    Step::new(id(name), Kind::Parallel(Box::new(Parallel { lanes: lanes.into_iter().map(lane).collect() })))
 }
 
 pub fn each(name: &str, over: Value, at_once: u32, scope: Scope) -> Step {
@@ -102,17 +102,20 @@ pub fn each(name: &str, over: Value, at_once: u32, scope: Scope) -> Step {
         errors: EachErrors::default(),
         scope: Arc::new(scope),
     };
-    Step::new(id(name), Kind::Each(each))
+    Step::new(id(name), Kind::Each(Box::new(each)))
 }
 
 pub fn repeat(name: &str, condition: &str, max: u32, scope: Scope) -> Step {
     let condition = aip15::condition(condition).unwrap();
-    Step::new(id(name), Kind::Loop(Loop { condition, test: LoopTest::After, max, scope: Arc::new(scope) }))
+    Step::new(
+        id(name),
+        Kind::Loop(Box::new(Loop { condition, test: LoopTest::After, max, scope: Arc::new(scope) })),
+    )
 }
 
 pub fn call(name: &str, workflow: &str) -> Step {
     let call = Call { workflow: workflow.to_owned(), exports: Vec::new() };
-    Step::new(id(name), Kind::Call(call))
+    Step::new(id(name), Kind::Call(Box::new(call)))
 }
 
 pub fn graph(steps: Vec<Step>) -> Scope {
@@ -135,7 +138,7 @@ pub fn after(mut step: Step, on: &[&str]) -> Step {
 pub fn given(mut step: Step, name: &str, from: Value) -> Step {
     let value = value(from);
     step.inputs.push(Binding {
-        name: name.to_owned(),
+        name: name.into(),
         value,
         schema: skein_core::ir::Schema::default(),
         required: true,

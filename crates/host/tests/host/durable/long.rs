@@ -24,7 +24,7 @@ use super::{
 /// Something that can be undone, and then a loop that never ends by itself over a list that is as long as it may be.
 fn endless() -> Plan {
     let wait = Wait { on: vec![signal()], timeout: Some(Millis(1)), on_timeout: WaitTimeout::Continue };
-    let wait = Step::new(super::kit::id("w"), Kind::Wait(wait));
+    let wait = Step::new(super::kit::id("w"), Kind::Wait(Box::new(wait)));
     let items: Vec<usize> = (0..limits::ITEMS).collect();
     let list = each("list", json!(items), limits::ITEMS as u32, graph(vec![wait]));
     let again = repeat("again", "1 == 1", limits::ITERATIONS, graph(vec![list]));

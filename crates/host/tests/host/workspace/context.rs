@@ -6,7 +6,7 @@ use skein_core::{
     engine::{Finding, Input},
     ir::{Call, Convergence, Export, Kind, Step},
 };
-use skein_host::workspace::{Context, Ledger};
+use skein_host::workspace::{Context, Ledger, Written};
 
 use super::{
     tree,
@@ -18,6 +18,7 @@ fn expect(file: &str, trial: &Trial) {
     trial.write();
     let found = tree::of(&trial.context_path());
     tree::expect(file, &found);
+    assert_eq!(tree::of(&trial.live_path()), found, "told bit by bit it is another");
     trial.write();
     assert_eq!(tree::of(&trial.context_path()), found, "writing it again changed it");
     fs::remove_dir_all(trial.context_path()).unwrap();
@@ -170,7 +171,7 @@ fn a_called_workflow() {
         exports: vec![Export { from: id("implement"), artifact: name("implementation"), name: name("code") }],
     };
     let library = BTreeMap::from([("sub.yaml".to_owned(), Arc::new(workflow("sub", vec![implement()])))]);
-    let steps = vec![Step::new(id("build"), Kind::Call(call)), script("test").after(&["build"])];
+    let steps = vec![Step::new(id("build"), Kind::Call(Box::new(call))), script("test").after(&["build"])];
     let trial = Trial::calling(steps, &library).file("src/feature.ts", "x\n").ok("implement").ok("test");
     assert_eq!(trial.source("build", "code").as_deref(), Some("1.0.1.1.main.1"));
     expect("called", &trial);
@@ -182,6 +183,19 @@ fn a_ledger_is_the_same_from_the_journal() {
     let mut again = Ledger::new();
     trial.records.iter().for_each(|record| again.feed(record));
     trial.story(|story| assert_eq!(*story.ledger, again));
+}
+
+/// Else a run would look at all of its steps before each of them.
+#[test]
+fn a_step_that_is_over_is_told_once() {
+    let steps = vec![script("a"), script("b").after(&["a"]), script("c").after(&["b"])];
+    let trial = Trial::new(steps).ok("a");
+    let told = |step: &str| trial.live_path().join(step).join("_meta.json");
+    fs::remove_file(told("a")).unwrap();
+    fs::remove_file(told("b")).unwrap();
+    let (a, b) = (told("a"), told("b"));
+    let _trial = trial.ok("b");
+    assert_eq!((a.exists(), b.exists()), (false, true));
 }
 
 /// What a consumer is given is what was kept, whatever someone wrote into the context.
@@ -226,7 +240,7 @@ fn a_context_is_never_written_through_a_link() {
     fs::create_dir(&outside).unwrap();
     fs::create_dir(trial.context_path()).unwrap();
     symlink(&outside, trial.context_path().join("implement")).unwrap();
-    let error = trial.story(|story| trial.context().write(story)).unwrap_err();
+    let error = trial.story(|story| trial.context().write(story, &mut Written::default())).unwrap_err();
     assert!(error.to_string().contains("`implement` is a symbolic link"), "{error}");
     fs::remove_dir_all(trial.context_path()).unwrap();
     symlink(&outside, trial.context_path()).unwrap();

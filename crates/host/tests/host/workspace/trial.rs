@@ -13,7 +13,7 @@ use skein_core::{
     time::{Millis, Time},
 };
 use skein_host::workspace::{
-    ArtifactLimits, Context, Kept, Ledger, Observation, Root, RunDir, Story, find_step,
+    ArtifactLimits, Context, Kept, Ledger, Observation, Root, RunDir, Story, Written, find_step,
 };
 
 pub fn id(text: &str) -> StepId {
@@ -136,6 +136,8 @@ pub struct Trial {
     ledger: Ledger,
     pub run: RunDir,
     pub workspace: Root,
+    /// What was told of the run while it went on.
+    written: Written,
     now: Time,
 }
 
@@ -149,7 +151,7 @@ impl Trial {
         let definition = checked.definition.unwrap_or_else(|| panic!("{:#?}", checked.problems));
         let plan = definition.bind(Value::Null).unwrap();
         let dir = tempfile::tempdir().unwrap();
-        for folder in ["state", "work"] {
+        for folder in ["state", "work", "live"] {
             fs::create_dir(dir.path().join(folder)).unwrap();
         }
         let state = Root::open(&dir.path().join("state")).unwrap();
@@ -163,6 +165,7 @@ impl Trial {
             ledger: Ledger::new(),
             run,
             workspace,
+            written: Written::default(),
             now: Time(1_700_000_000_000),
         };
         let run = RunId::new("run-1").unwrap();
@@ -179,7 +182,20 @@ impl Trial {
             self.records.push(record);
         }
         self.now = self.now.after(Millis::seconds(1));
+        self.tell();
         self
+    }
+
+    /// Tells a second context of all that is new.
+    fn tell(&mut self) {
+        let live = Context::of(Root::open(&self.live_path()).unwrap());
+        let mut written = std::mem::take(&mut self.written);
+        self.story(|story| live.write(story, &mut written)).unwrap();
+        self.written = written;
+    }
+
+    pub fn live_path(&self) -> PathBuf {
+        self.dir.path().join("live")
     }
 
     pub fn file(self, path: &str, text: &str) -> Trial {
@@ -265,7 +281,7 @@ impl Trial {
     }
 
     pub fn write(&self) {
-        self.story(|story| self.context().write(story)).unwrap();
+        self.story(|story| self.context().write(story, &mut Written::default())).unwrap();
     }
 
     /// What a step of the root gave.

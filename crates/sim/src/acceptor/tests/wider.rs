@@ -151,7 +151,7 @@ fn items_begin_in_order_and_no_more_at_once_than_allowed() {
 /// A branch that goes to `c`, past `b`.
 fn branched() -> (Plan, History) {
     let arms = vec![Arm { when: cond("$steps.a.n == 1"), next: to("c") }];
-    let branch = Step::new(id("d"), Kind::Branch(Branch { arms, default: to("b") }));
+    let branch = Step::new(id("d"), Kind::Branch(Box::new(Branch { arms, default: to("b") })));
     let mut pen = Pen::new(plan(routed(vec![work("a"), branch, work("b"), work("c")])));
     pen.works(at(0, 0), Some(Route::Step(1)));
     pen.ended(at(0, 1), Outcome::Succeeded, Value::Null, Effect::GO_ON, Some(Route::Step(3)));

@@ -317,7 +317,7 @@ fn what_waits_for_a_step_that_waits_is_pending() {
 
 fn branch(name: &str, when: &str, next: &str, default: Target) -> Step {
     let arms = vec![Arm { when: cond(when), next: to(next) }];
-    Step::new(id(name), Kind::Branch(Branch { arms, default }))
+    Step::new(id(name), Kind::Branch(Box::new(Branch { arms, default })))
 }
 
 #[test]

@@ -93,18 +93,18 @@ pub fn gate(name: &str, message: &str) -> Step {
 
 pub fn wait(name: &str, signals: &[&str]) -> Step {
     let on = signals.iter().map(|name| SignalName::new(name).unwrap()).collect();
-    Step::new(id(name), Kind::Wait(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire }))
+    Step::new(id(name), Kind::Wait(Box::new(Wait { on, timeout: None, on_timeout: WaitTimeout::Expire })))
 }
 
 /// It could go to the one and goes to the other.
 pub fn branch(name: &str, could: &str, goes: &str) -> Step {
     let arm = Arm { when: aip15::condition("1 == 2").unwrap(), next: Target::Step(id(could)) };
-    Step::new(id(name), Kind::Branch(Branch { arms: vec![arm], default: Target::Step(id(goes)) }))
+    Step::new(id(name), Kind::Branch(Box::new(Branch { arms: vec![arm], default: Target::Step(id(goes)) })))
 }
 
 pub fn parallel(name: &str, lanes: Vec<(&str, Vec<Step>)>) -> Step {
     let lane = |(name, steps)| Lane { id: BranchId::new(name).unwrap(), scope: Arc::new(route(steps)) };
-    Step::new(id(name), Kind::Parallel(Parallel { lanes: lanes.into_iter().map(lane).collect() }))
+    Step::new(id(name), Kind::Parallel(Box::new(Parallel { lanes: lanes.into_iter().map(lane).collect() })))
 }
 
 pub fn each(name: &str, over: Value, steps: Vec<Step>) -> Step {
@@ -114,18 +114,18 @@ pub fn each(name: &str, over: Value, steps: Vec<Step>) -> Step {
         errors: EachErrors::FailFast,
         scope: Arc::new(route(steps)),
     };
-    Step::new(id(name), Kind::Each(each))
+    Step::new(id(name), Kind::Each(Box::new(each)))
 }
 
 /// At most three passes, as long as this holds.
 pub fn repeat(name: &str, condition: &str, steps: Vec<Step>) -> Step {
     let condition = aip15::condition(condition).unwrap();
     let scope = Arc::new(route(steps));
-    Step::new(id(name), Kind::Loop(Loop { condition, test: LoopTest::After, max: 3, scope }))
+    Step::new(id(name), Kind::Loop(Box::new(Loop { condition, test: LoopTest::After, max: 3, scope })))
 }
 
 pub fn call(name: &str, workflow: &str) -> Step {
-    Step::new(id(name), Kind::Call(Call { workflow: workflow.into(), exports: Vec::new() }))
+    Step::new(id(name), Kind::Call(Box::new(Call { workflow: workflow.into(), exports: Vec::new() })))
 }
 
 pub fn route(steps: Vec<Step>) -> Scope {

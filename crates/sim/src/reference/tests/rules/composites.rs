@@ -95,7 +95,7 @@ fn a_composite_is_tried_again_with_new_instances_after_undoing_the_last() {
 }
 
 fn call() -> Step {
-    Step::new(id("c"), Kind::Call(Call { workflow: "other".into(), exports: Vec::new() }))
+    Step::new(id("c"), Kind::Call(Box::new(Call { workflow: "other".into(), exports: Vec::new() })))
 }
 
 #[test]
@@ -104,12 +104,7 @@ fn a_call_gives_what_the_workflow_gives_and_checks_its_inputs() {
     let root = workflow("w", routed(vec![call()]));
     let expected = evaluate(&plan_of(root.clone(), &[other.clone()], json!({})), &well()).unwrap();
     assert_eq!((expected.output.clone(), expected.steps["c/x"].status), (json!(1), S::Succeeded));
-    let binding = skein_core::ir::Binding {
-        name: "n".into(),
-        value: value(json!("$input.odd")),
-        schema: Schema::default(),
-        required: false,
-    };
+    let binding = skein_core::ir::Binding::new("n", value(json!("$input.odd")));
     other.inputs = Schema::new(json!({"type": "object", "properties": {"n": {"type": "integer"}}}));
     let wrong = workflow("w", routed(vec![with(call(), |c| c.inputs.push(binding))]));
     let expected = evaluate(&plan_of(wrong, &[other], json!({"odd": "x"})), &well()).unwrap();

@@ -77,7 +77,8 @@ fn an_undo_is_retried_as_it_says() {
 #[test]
 fn items_and_passes_are_undone_too_and_calls_undo_themselves() {
     let other = workflow("other", graph(vec![undoing("x")]));
-    let call = Step::new(id("c"), Kind::Call(Call { workflow: "other".into(), exports: Vec::new() }));
+    let call =
+        Step::new(id("c"), Kind::Call(Box::new(Call { workflow: "other".into(), exports: Vec::new() })));
     let inner = graph(vec![undoable("i")]);
     let e = each("e", json!([1, 2]), EachErrors::FailFast, inner);
     let root = workflow("w", routed(vec![e, call, undoing("z")]));
@@ -89,7 +90,8 @@ fn items_and_passes_are_undone_too_and_calls_undo_themselves() {
 #[test]
 fn a_called_workflow_that_fails_undoes_itself_and_fails_its_call() {
     let other = workflow("other", graph(vec![undoing("x"), after(undoing("y"), &["x"])]));
-    let call = Step::new(id("c"), Kind::Call(Call { workflow: "other".into(), exports: Vec::new() }));
+    let call =
+        Step::new(id("c"), Kind::Call(Box::new(Call { workflow: "other".into(), exports: Vec::new() })));
     let root = workflow("w", routed(vec![call]));
     let expected = evaluate(&plan_of(root, &[other], json!({})), &World::failing(&["y"])).unwrap();
     assert_eq!((expected.status, expected.undone.as_slice()), (RunStatus::Failed, &["c/x".to_owned()][..]));

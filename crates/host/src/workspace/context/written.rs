@@ -1,0 +1,64 @@
+//! What of a context is as it was written last, so that telling a long run goes on from there and does not begin again.
+//!
+//! Owns when a step has nothing new to tell. Refuses to look at the folder: while a run has it, only the run writes there.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use skein_core::{
+    engine::{More, StepAt},
+    ir::{Effect, Kind, StepStatus},
+};
+
+use super::{Story, ledger::Told, meta::is_over};
+
+/// The steps of a run that are over and have been told of.
+#[derive(Debug, Default)]
+pub struct Written(BTreeMap<StepAt, Sign>);
+
+/// All that a step tells of itself comes from these.
+#[derive(Debug)]
+struct Sign {
+    status: StepStatus,
+    effect: Option<Effect>,
+    more: Option<Arc<More>>,
+    told: Option<Arc<Told>>,
+}
+
+impl Written {
+    /// Whether nothing has been told yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a step is as it was when it was told of.
+    pub(super) fn has(&self, story: &Story<'_>, at: StepAt, status: StepStatus) -> bool {
+        let now = story.state.step(at);
+        self.0.get(&at).is_some_and(|sign| {
+            (sign.status, sign.effect) == (status, now.effect)
+                && is_same(sign.more.as_ref(), now.more.as_ref())
+                && is_same(sign.told.as_ref(), story.ledger.step(at))
+        })
+    }
+
+    /// A step has been told of. One that goes on, has others inside or is settled by another may have more to tell while
+    /// it stays as it is.
+    pub(super) fn add(&mut self, story: &Story<'_>, at: StepAt, status: StepStatus) {
+        let now = story.state.step(at);
+        let kind = &story.plan.definition.scope(story.state.instance(at.0).scope).step(at.1).kind;
+        let is_settled = now.more.as_ref().is_some_and(|more| more.settler.is_some());
+        if !is_over(status) || is_settled || matches!(kind, Kind::Call(_)) || !kind.scopes().is_empty() {
+            return;
+        }
+        let (more, told) = (now.more.clone(), story.ledger.step(at).cloned());
+        self.0.insert(at, Sign { status, effect: now.effect, more, told });
+    }
+}
+
+/// Whether both are one thing, which nobody has changed.
+fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
+    }
+}
