@@ -81,22 +81,24 @@ pub(crate) fn waits_for(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<Spanne
         return names;
     }
     let places: Vec<_> = names.iter().map(|name| (name.span, &name.value)).collect();
-    warn_twice(&places, &format!("`{}`", given.name), sink);
-    let mut seen = BTreeSet::new();
-    names.retain(|name| seen.insert(name.value.clone()));
+    if warn_twice(&places, given.name, sink) {
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(name.value.clone()));
+    }
     names
 }
 
-/// Warns of what is named twice in a list where once is enough.
-pub(crate) fn warn_twice<T: Ord>(items: &[(Span, T)], what: &str, sink: &mut Sink) {
+/// Warns of what is named twice in a list where once is enough. Says whether something is.
+pub(crate) fn warn_twice<T: Ord>(items: &[(Span, T)], list: &str, sink: &mut Sink) -> bool {
     let mut seen = BTreeMap::new();
     for (span, item) in items {
         if let Some(first) = seen.insert(item, *span) {
-            let message = format!("{what} names this twice, and once is enough");
+            let message = format!("`{list}` names this twice, and once is enough");
             let diagnostic = Diagnostic::new(Code::IgnoredField, &sink.source.clone(), *span, message);
             sink.push(diagnostic.also(first, "first here"));
         }
     }
+    seen.len() < items.len()
 }
 
 /// Notes that a trigger is kept and starts nothing by itself. `what` is what it waits for.

@@ -346,7 +346,7 @@ impl<'a, 'l> Steps<'a, 'l> {
 /// The kind of a step that does not say it, by a field that no other kind has.
 fn guessed(node: Node<'_>) -> Option<(&'static str, KindWord)> {
     let is_kind = |key: &str| key != "id" && closest(key, ["kind"].into_iter()).is_some();
-    if node.fields()?.any(|field| is_kind(field.key)) {
+    if node.get("kind").is_some() || node.fields()?.any(|field| is_kind(field.key)) {
         return None;
     }
     let branches = node.get("branches").and_then(|node| node.items()?.next());

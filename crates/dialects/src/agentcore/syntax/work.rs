@@ -89,7 +89,7 @@ fn read_capabilities(given: Given<'_>, sink: &mut Sink) -> Vec<Capability> {
     }
     let words = items.filter_map(|item| item.one_of(CAPABILITIES, sink));
     let words: Vec<_> = words.map(|word| (word.span, word.value)).collect();
-    warn_twice(&words, "`capabilities`", sink);
+    warn_twice(&words, "capabilities", sink);
     let mut capabilities: Vec<Capability> = words.into_iter().map(|(_, word)| word).collect();
     capabilities.sort_unstable();
     capabilities.dedup();
