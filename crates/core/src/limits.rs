@@ -103,6 +103,9 @@ pub const SNAPSHOT: u64 = 10 * MINUTE;
 /// How long one may take until it first prints something, and be silent, where the source says nothing.
 pub const AGENT_START: u64 = 3 * MINUTE;
 pub const AGENT_IDLE: u64 = 15 * MINUTE;
+/// How long a server of tools may take until it has said which it has, where the project says nothing, and at most.
+pub const SERVER_START: u64 = MINUTE;
+pub const SERVER_START_MOST: u64 = 30 * MINUTE;
 /// How long a limit of an account is waited for that does not say when it ends.
 pub const ACCOUNT_WAIT: u64 = 5 * MINUTE;
 /// How far apart those go on that waited for the same account.

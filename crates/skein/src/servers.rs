@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, ffi::OsStr, fs};
 
 use serde::Deserialize;
-use skein_core::closest::did_you_mean;
+use skein_core::{closest::did_you_mean, limits, time::Millis};
 use skein_host::{agent::Server, worker};
 
 use crate::project::OnDisk;
@@ -92,6 +92,10 @@ fn plain(entry: Entry) -> Result<Server, String> {
 
 /// A server that can be started or asked. A path is from the project on.
 fn checked(mut server: Server, project: &OnDisk, replays: bool) -> Result<Server, String> {
+    if server.start_timeout().0 > limits::SERVER_START_MOST {
+        let most = Millis(limits::SERVER_START_MOST);
+        return Err(format!("has a `start_timeout_ms` beyond {most}, which is the most"));
+    }
     match (server.command.first_mut(), &server.url) {
         (Some(_), Some(_)) => {
             return Err("has a `command` and a `url`, and can be only one of them".to_owned());

@@ -6,7 +6,7 @@ use serde_json::Value;
 use skein_core::time::Time;
 
 use super::{
-    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Session, Spent, Used,
+    Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Server, Session, Spent, Used,
     class::Kind,
     event::{micro_usd, number, text},
     flags::{Run, line},
@@ -93,6 +93,7 @@ impl Adapter for Claude {
             call.files.push((file, listed(request.servers).to_string().into_bytes()));
             // All tools of a server, and those of no other.
             rules.extend(request.servers.iter().map(|(name, _)| format!(",mcp__{name}")));
+            waits(&mut call, request.servers);
         }
         call.args(["--permission-mode", "dontAsk", "--tools", &tools, "--allowedTools", &rules]);
         call.arg("--add-dir").arg(&request.may.back);
@@ -109,8 +110,18 @@ impl Adapter for Claude {
         call
     }
 
-    fn reader(&self, _home: &Home) -> Box<dyn Reader> {
-        Box::new(Events::default())
+    fn reader(&self, _home: &Home, servers: &[(&str, &Server)]) -> Box<dyn Reader> {
+        let wanted = servers.iter().map(|(name, _)| (*name).to_owned()).collect();
+        Box::new(Events { wanted, ..Events::default() })
+    }
+}
+
+/// It has one time for all servers: it waits no longer for one, and no longer until it asks its model.
+fn waits(call: &mut Call, servers: &[(&str, &Server)]) {
+    let most = servers.iter().map(|(_, server)| server.start_timeout().0).max().unwrap_or_default();
+    call.set("MCP_CONNECTION_NONBLOCKING", "0");
+    for name in ["MCP_TIMEOUT", "MCP_CONNECT_TIMEOUT_MS"] {
+        call.set(name, most.to_string());
     }
 }
 
@@ -141,6 +152,8 @@ fn flags(may: &May) -> (String, String) {
 
 #[derive(Default)]
 struct Events {
+    /// The servers that it was to have.
+    wanted: Vec<String>,
     /// What each message used, by its id: it is told again and again, each time more of it.
     messages: BTreeMap<String, Spent>,
     /// The message that is being written.
@@ -198,17 +211,30 @@ impl Events {
         parts.collect()
     }
 
+    /// A server that is not there now that the model is asked. One whose tools it could not list has none, and it goes on.
+    fn gone(&self, init: &Value) -> Option<Failure> {
+        let all = |name: &str| init[name].as_array().map_or(&[][..], Vec::as_slice);
+        self.wanted.iter().find_map(|name| {
+            let server = all("mcp_servers").iter().find(|server| server["name"] == name.as_str());
+            let first = format!("mcp__{name}__");
+            let has_tools =
+                || all("tools").iter().filter_map(Value::as_str).any(|tool| tool.starts_with(&first));
+            let how = match server.map_or("unknown", |server| text(server, "/status")) {
+                "connected" if has_tools() => return None,
+                "connected" => "it lists no tools",
+                // It has waited for as long as it was told to.
+                "pending" => "it was not there in time",
+                other => other,
+            };
+            Some(Failure::of_server(name, how))
+        })
+    }
+
     fn system(&mut self, event: &Value) -> Vec<Heard> {
         match text(event, "/subtype") {
             "init" => {
-                let servers = event["mcp_servers"].as_array().map_or(&[][..], Vec::as_slice);
-                // What is neither there nor still to come will not be.
-                let gone =
-                    servers.iter().find(|server| !matches!(text(server, "/status"), "connected" | "pending"));
-                let gone =
-                    gone.map(|server| Failure::of_server(text(server, "/name"), text(server, "/status")));
                 let session = Heard::Session(text(event, "/session_id").to_owned());
-                [session].into_iter().chain(gone.map(Heard::Hopeless)).collect()
+                [session].into_iter().chain(self.gone(event).map(Heard::Hopeless)).collect()
             }
             "api_retry" => {
                 let status = number(event, "/error_status");

@@ -112,7 +112,7 @@ impl Adapter for Codex {
         call
     }
 
-    fn reader(&self, home: &Home) -> Box<dyn Reader> {
+    fn reader(&self, home: &Home, _servers: &[(&str, &Server)]) -> Box<dyn Reader> {
         Box::new(Events::of(home, ""))
     }
 
@@ -164,7 +164,10 @@ fn table(server: &Server) -> String {
             format!("command={program},args=[{arguments}],env={{{env}}},env_vars=[{secrets}]")
         }
     };
-    format!("{{{own},required=true,default_tools_approval_mode=\"approve\"}}")
+    // A number with a point: it takes seconds.
+    let most = server.start_timeout().0;
+    let most = format!("{}.{:03}", most / 1_000, most % 1_000);
+    format!("{{{own},required=true,startup_timeout_sec={most},default_tools_approval_mode=\"approve\"}}")
 }
 
 /// The program that a script of this package starts.

@@ -52,8 +52,8 @@ pub trait Adapter: fmt::Debug + Send + Sync {
     fn login(&self) -> Login;
     /// How it is started.
     fn call(&self, request: &Request<'_>) -> Call;
-    /// Who understands what it prints.
-    fn reader(&self, home: &Home) -> Box<dyn Reader>;
+    /// Who understands what it prints. Without the servers of tools that were asked for, it is stopped.
+    fn reader(&self, home: &Home, servers: &[(&str, &Server)]) -> Box<dyn Reader>;
     /// What in the folder that it is to work in would tell it what to do, whatever it is told.
     fn obstacle(&self, _folder: &Path) -> Option<PathBuf> {
         None

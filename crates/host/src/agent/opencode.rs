@@ -3,14 +3,14 @@
 //! It prints no event while it tries again, and tries some things for ever. So its log is asked for, too: it tells which
 //! session it is before any model is asked, and every error when it happens.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+mod servers;
+
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use skein_core::time::Millis;
 
+use self::servers::Wanted;
 use super::{
     Adapter, Call, Done, Failure, Heard, Home, Login, May, Reader, Request, Server, Session, Spent, Used,
     class::Kind,
@@ -78,17 +78,7 @@ impl Adapter for OpenCode {
     fn call(&self, request: &Request<'_>) -> Call {
         let mut call = Call::default();
         // With a title, no model is asked for one.
-        call.args([
-            "run",
-            "--format",
-            "json",
-            "--pure",
-            "--title",
-            "skein",
-            "--print-logs",
-            "--log-level",
-            "INFO",
-        ]);
+        call.args(["run", "--format", "json", "--title", "skein", "--print-logs", "--log-level", "INFO"]);
         call.arg("--dir").arg(request.folder);
         if let Some(model) = request.model {
             call.args(["-m", model]);
@@ -102,9 +92,10 @@ impl Adapter for OpenCode {
             "share": "disabled",
             "permission": permission(request.may),
         });
-        for (name, own) in request.servers {
-            config["mcp"][*name] = server(own);
-            config["permission"][format!("{name}_*")] = json!("allow");
+        match request.servers {
+            // No plugin is needed.
+            [] => drop(call.arg("--pure")),
+            servers => call.files.push(servers::add(&mut config, servers, request.files)),
         }
         if let Some(most) = request.command_time {
             call.set("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", most.0.to_string());
@@ -129,8 +120,8 @@ impl Adapter for OpenCode {
         call
     }
 
-    fn reader(&self, home: &Home) -> Box<dyn Reader> {
-        Box::new(Events { inherits: home.path.is_none(), ..Events::default() })
+    fn reader(&self, _home: &Home, servers: &[(&str, &Server)]) -> Box<dyn Reader> {
+        Box::new(Events { wanted: Wanted::of(servers), ..Events::default() })
     }
 }
 
@@ -167,23 +158,6 @@ fn permission(may: &May) -> Value {
     Value::Object(all)
 }
 
-/// A server as its configuration has it. It fills in `{env:NAME}` itself, from its environment.
-fn server(server: &Server) -> Value {
-    let filled = |name: &String| format!("{{env:{name}}}");
-    match &server.url {
-        Some(url) => {
-            let bearer =
-                server.bearer.iter().map(|name| ("Authorization", format!("Bearer {}", filled(name))));
-            json!({"type": "remote", "url": url, "headers": bearer.collect::<BTreeMap<_, _>>(), "oauth": false})
-        }
-        None => {
-            let mut env = server.env.clone();
-            env.extend(server.secrets.iter().map(|name| (name.clone(), filled(name))));
-            json!({"type": "local", "command": server.command, "environment": env})
-        }
-    }
-}
-
 /// The end of a path. It is matched against a path from the repository, which begins nobody knows how.
 fn end(path: &Path) -> String {
     let parts: Vec<_> =
@@ -214,8 +188,7 @@ fn installed(folder: &Path) -> [(PathBuf, Vec<u8>); 2] {
 
 #[derive(Default)]
 struct Events {
-    /// Whether it may have servers that nobody asked for.
-    inherits: bool,
+    wanted: Wanted,
     spent: Spent,
     said: String,
     /// Why the last step ended.
@@ -316,7 +289,8 @@ impl Reader for Events {
         let mut heard: Vec<Heard> =
             event["sessionID"].as_str().map(|id| Heard::Session(id.to_owned())).into_iter().collect();
         heard.extend(match text(event, "/type") {
-            "step_start" => vec![Heard::Turn],
+            servers::EVENT => self.wanted.told(event).into_iter().collect(),
+            "step_start" => self.wanted.missed().into_iter().chain([Heard::Turn]).collect(),
             "text" => {
                 self.said = text(part, "/text").to_owned();
                 vec![Heard::Said(self.said.clone())]
@@ -348,11 +322,6 @@ impl Reader for Events {
             Some("created") => {
                 let id = field(line, "id").filter(|id| id.starts_with("ses_"));
                 id.map(|id| Heard::Session(id.to_owned())).into_iter().collect()
-            }
-            Some("server unavailable") if !self.inherits => {
-                let (name, how) =
-                    (field(line, "key").unwrap_or_default(), field(line, "status").unwrap_or_default());
-                vec![Heard::Hopeless(Failure::of_server(name, how))]
             }
             Some("stream error") => self.failed(field(line, "error.error").unwrap_or_default()),
             _ => Vec::new(),

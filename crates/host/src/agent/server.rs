@@ -4,10 +4,11 @@
 //! behind the same wall as the agent; what it needs to know in secret comes to it through the agent's environment, and
 //! stands in no file. Refuses to speak the protocol.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU32};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use skein_core::{limits, time::Millis};
 
 /// A program that is started, or an address that is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,9 @@ pub struct Server {
     /// The secret by which whoever asks there is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bearer: Option<String>,
+    /// How long it may take until it has said which tools it has, if not as long as is usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_timeout_ms: Option<NonZeroU32>,
 }
 
 impl Server {
@@ -36,6 +40,11 @@ impl Server {
     /// The secrets that the agent must have in its environment.
     pub fn needs(&self) -> impl Iterator<Item = &String> {
         self.secrets.iter().chain(&self.bearer)
+    }
+
+    /// How long it may take until it has said which tools it has.
+    pub fn start_timeout(&self) -> Millis {
+        self.start_timeout_ms.map_or(Millis(limits::SERVER_START), |time| Millis(time.get().into()))
     }
 
     /// Whether a name can be one: it becomes a part of the names of tools.

@@ -23,16 +23,18 @@ pub(super) fn keep(
     from: &Root,
     context: Option<&Context>,
 ) -> Result<(), AttemptEnd> {
-    keep_from(run, job, from, &without(shared, context)?)
+    keep_from(shared, run, job, from, &without(shared, context)?)
 }
 
 pub(super) fn keep_from(
+    shared: &Shared,
     run: &RunDir,
     job: &Job,
     from: &Root,
     without: &[Identity],
 ) -> Result<(), AttemptEnd> {
-    let limits = ArtifactLimits::after(run.kept_bytes().map_err(never)?);
+    let kept = run.kept_bytes(shared.sizes().entry(job.run.clone()).or_default()).map_err(never)?;
+    let limits = ArtifactLimits::after(kept);
     run.keep(job.attempt, from, &job.gives, without, limits).map(drop).map_err(unkept)
 }
 

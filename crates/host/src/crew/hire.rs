@@ -191,7 +191,9 @@ impl Hiring<'_> {
         // What the project says comes last, and so wins.
         task.environment.extend(call.environment.into_iter().chain(given));
         task.program = found(self.adapter, self.program, task).into();
-        task.start = task.start.or(Some(Millis(limits::AGENT_START)));
+        // Until its servers are there, it may say nothing.
+        let servers = self.job.servers().iter().map(|(_, server)| server.start_timeout().0).max();
+        task.start = task.start.or(Some(Millis(limits::AGENT_START + servers.unwrap_or_default())));
         task.idle = task.idle.or(Some(Millis(limits::AGENT_IDLE)));
         Ok(())
     }
@@ -215,7 +217,7 @@ impl Hiring<'_> {
         note.write(files.root()).map_err(never)?;
         let price = self.model().and_then(|model| self.job.about.prices.get(model)).copied();
         Ok(Ear::new(Listening {
-            reader: self.adapter.reader(self.home),
+            reader: self.adapter.reader(self.home, &self.job.servers()),
             meter: Meter::new(before.carried, before.total, price, self.job.left.clone()),
             note,
             folder: files.root().clone(),

@@ -133,6 +133,7 @@ impl Crew {
             telling: Mutex::default(),
             contexts: Arc::default(),
             lasting: Mutex::default(),
+            sizes: Mutex::default(),
             company: Arc::default(),
             trees: Trees::default(),
             abouts: Mutex::default(),
@@ -220,6 +221,7 @@ impl Hands for Crew {
         self.shared.contexts.release(run);
         self.shared.remove_secrets(std::slice::from_ref(run));
         self.shared.lasting().remove(run);
+        self.shared.sizes().remove(run);
         self.shared.trees.forget(run);
         self.shared.abouts().of.remove(run);
         self.telemetry.forget(run);

@@ -32,7 +32,7 @@ use crate::{
     secret::Secrets,
     wall::{self, Kept},
     worker::{self, Filter, Handle, NewFilter, StateMark, Task, Tell},
-    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Story, root::PathError},
+    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Sizes, Story, root::PathError},
 };
 
 /// What was settled about runs. Of many that are begun together it is often the same, and then it is read once, and the
@@ -58,6 +58,8 @@ pub(super) struct Shared {
     pub(super) contexts: Arc<Contexts>,
     /// Runs whose folders are known to last.
     pub(super) lasting: Mutex<BTreeSet<RunId>>,
+    /// What each run is known to have kept.
+    pub(super) sizes: Mutex<BTreeMap<RunId, Sizes>>,
     pub(super) company: Arc<Company>,
     pub(super) trees: Trees,
     /// What was settled about each run that something was asked of, read once.
@@ -101,6 +103,10 @@ impl Shared {
 
     pub(super) fn abouts(&self) -> MutexGuard<'_, Abouts> {
         self.abouts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn sizes(&self) -> MutexGuard<'_, BTreeMap<RunId, Sizes>> {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn lasting(&self) -> MutexGuard<'_, BTreeSet<RunId>> {

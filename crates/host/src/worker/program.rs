@@ -66,7 +66,11 @@ pub fn find(name: &OsStr, path: &OsStr, forbidden: &[PathBuf]) -> Result<PathBuf
     for place in std::env::split_paths(path).filter(|place| usable && place.is_absolute()) {
         // Most folders have no such program, and where they lead to need not be known.
         let program = place.join(name);
-        if program.symlink_metadata().is_ok() && inside(&place, &roots).is_some() {
+        if program.symlink_metadata().is_err() {
+            looked.push(place);
+            continue;
+        }
+        if inside(&place, &roots).is_some() {
             skipped.push(place);
             continue;
         }

@@ -13,7 +13,9 @@ pub mod root;
 mod run_dir;
 mod survey;
 
-pub use artifact::{ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile};
+pub use artifact::{
+    ArtifactError, ArtifactLimits, ArtifactRecord, Found, Kept, KeptArtifact, KeptFile, Sizes,
+};
 pub use context::{Context, Contexts, Holder, Ledger, Observation, Source, Story, Written, find_step};
 pub(crate) use control::{control_files, harmless_config, owner as control_owner};
 pub use files::{FileError, Given, GivenAs, ROOT_PARAMETER, Tokens, has_files, with_root};

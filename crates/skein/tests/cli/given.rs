@@ -69,6 +69,7 @@ fn a_server_that_is_half_described_is_refused() {
         ("[mcp.t]\nurl = \"https://x\"\nsecrets = [\"K\"]\n", "has a `url`, and so no environment"),
         ("[mcp.t]\ncommand = [\"cat\"]\nbearer = \"K\"\n", "no `url` to send it to"),
         ("[mcp.t]\ncommand = [\"no-such-program-here\"]\n", "cannot be started"),
+        ("[mcp.t]\ncommand = [\"cat\"]\nstart_timeout_ms = 1800001\n", "beyond 30m, which is the most"),
         ("[mcp.t]\ncommand = [\"cat\"]\nsecrets = [\"K\"]\n", "there is no secret `K`"),
         ("[mcp.t]\ncomand = [\"cat\"]\n", "did you mean `command`?"),
     ] {

@@ -28,6 +28,27 @@ fn failed(error: &str, more: Value) -> Failure {
     reader.end(1, "").unwrap_err()
 }
 
+/// When the model is asked, a server is there with its tools, or it is missed.
+#[test]
+fn a_server_that_is_not_there_with_its_tools_is_missed() {
+    let init = |status: &str, tools: &[&str]| {
+        let servers = json!([{"name": "else", "status": "failed"}, {"name": "tides", "status": status}]);
+        let event = json!({"type": "system", "subtype": "init", "session_id": "s", "tools": tools, "mcp_servers": servers});
+        let server = Server::default();
+        let heard = Claude.reader(&Home::inherited(), &[("tides", &server)]).hear(&event);
+        heard.into_iter().find_map(|heard| match heard {
+            Heard::Hopeless(failure) => Some((failure.code, failure.message)),
+            _ => None,
+        })
+    };
+    let missed =
+        |how: &str| Some((Some("agent_server"), format!("its server `mcp:tides` cannot be used: {how}")));
+    assert_eq!(init("connected", &["Read", "mcp__tides__tell"]), None);
+    assert_eq!(init("connected", &["Read", "mcp__tides2__tell"]), missed("it lists no tools"));
+    assert_eq!(init("pending", &["Read"]), missed("it was not there in time"));
+    assert_eq!(init("failed", &["Read"]), missed("failed"));
+}
+
 #[test]
 fn a_session_is_told_with_what_it_says_does_and_spends() {
     let (reader, heard) = heard(&[

@@ -98,6 +98,29 @@ fn what_it_would_try_for_ever_is_stopped() {
     assert_eq!(hopeless(&heard(&[long.clone(), long]).1), 1);
 }
 
+/// Its model is not asked before every server that was asked for is known to be there.
+#[test]
+fn a_server_that_is_not_known_to_be_there_is_missed() {
+    let missed = |events: &[Value]| {
+        let server = Server::default();
+        let mut reader = OpenCode.reader(&Home::inherited(), &[("bells", &server), ("tides", &server)]);
+        let heard: Vec<Heard> = events.iter().flat_map(|event| reader.hear(event)).collect();
+        heard.into_iter().find_map(|heard| match heard {
+            Heard::Hopeless(failure) => Some((failure.code, failure.message)),
+            _ => None,
+        })
+    };
+    let told = |tides: Value| json!({"type": "skein.servers", "servers": {"bells": {"status": "connected"}, "tides": tides}});
+    let of = |name: &str, how: &str| {
+        Some((Some("agent_server"), format!("its server `mcp:{name}` cannot be used: {how}")))
+    };
+    let turn = json!({"type": "step_start", "part": {}});
+    assert_eq!(missed(&[told(json!({"status": "connected"})), turn.clone()]), None);
+    assert_eq!(missed(&[told(json!({"status": "failed", "error": "no tools"}))]), of("tides", "no tools"));
+    assert_eq!(missed(&[told(json!({"status": "needs_auth"}))]), of("tides", "needs_auth"));
+    assert_eq!(missed(std::slice::from_ref(&turn)), of("bells", "it is not known to be there"));
+}
+
 #[test]
 fn its_log_tells_the_session_and_each_error() {
     let mut reader = Events::default();

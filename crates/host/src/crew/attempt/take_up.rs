@@ -94,7 +94,7 @@ impl Laid {
         let Some(proofs) = proofs else { return (AttemptEnd::Stopped, Vec::new()) };
         // What is not proven is not handed on.
         let keeps = !self.job.gives.is_empty() && proofs.iter().all(|proof| proof.holds);
-        let kept = || keep_from(&self.run, &self.job, &self.own_files, &self.without);
+        let kept = || keep_from(shared, &self.run, &self.job, &self.own_files, &self.without);
         match if keeps { kept() } else { Ok(()) } {
             Ok(()) => (end, proofs),
             Err(end) => (end, proofs),

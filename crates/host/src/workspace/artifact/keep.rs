@@ -1,6 +1,9 @@
 //! Keeping: what an attempt declared, out of its workspace into the run's folder.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use skein_core::{engine::AttemptId, ir::ArtifactOut, plan::Hash};
 
@@ -18,6 +21,11 @@ pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const FILES: &str = "files";
 /// More than a manifest of as many files as are kept can have.
 const MANIFEST_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// How many bytes each attempt of a run has kept, as far as that has been looked up. What is kept stays as it is, and a long
+/// run would read all of it each time that something is added.
+#[derive(Debug, Default)]
+pub struct Sizes(BTreeMap<AttemptId, u64>);
 
 impl RunDir {
     /// Copies what an attempt gave. If it was kept before, that stands, whatever the workspace holds now.
@@ -57,12 +65,17 @@ impl RunDir {
     }
 
     /// How many bytes all attempts of the run have kept.
-    pub fn kept_bytes(&self) -> Result<u64, ArtifactError> {
-        let mut sum = 0u64;
+    pub fn kept_bytes(&self, sizes: &mut Sizes) -> Result<u64, ArtifactError> {
+        let mut known = BTreeMap::new();
         for attempt in self.kept()? {
-            sum = sum.saturating_add(self.find_kept(attempt)?.map_or(0, |kept| kept.bytes()));
+            let bytes = match sizes.0.get(&attempt) {
+                Some(bytes) => *bytes,
+                None => self.find_kept(attempt)?.map_or(0, |kept| kept.bytes()),
+            };
+            known.insert(attempt, bytes);
         }
-        Ok(sum)
+        sizes.0 = known;
+        Ok(sizes.0.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)))
     }
 }
 

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use skein_core::{ids::ArtifactName, limits, plan::Hash};
 
 pub(super) use copy::copy_one;
+pub use keep::Sizes;
 
 use super::root::PathError;
 

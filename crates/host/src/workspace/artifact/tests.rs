@@ -85,7 +85,7 @@ fn a_file_and_a_folder_keep_their_paths() {
     let mode = fs::metadata(place.kept_at("all/src/deep/run.sh")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777 & !0o022, 0o755 & !0o022);
     assert!(fs::read_dir(place.kept_at("none")).unwrap().next().is_none());
-    assert_eq!(place.run.kept_bytes().unwrap(), kept.bytes());
+    assert_eq!(place.run.kept_bytes(&mut Sizes::default()).unwrap(), kept.bytes());
     assert!(fs::read_dir(place.run.path().join("pending")).unwrap().next().is_none());
 }
 
@@ -100,6 +100,20 @@ fn what_was_kept_once_stands() {
     assert_eq!(fs::read(place.kept_at("one/src/feature.ts")).unwrap(), b"code");
     assert!(place.run.remove_artifacts(attempt(1)).unwrap());
     assert_eq!(place.run.find_kept(attempt(1)).unwrap(), None);
+}
+
+#[test]
+fn what_is_kept_is_counted_once() {
+    let place = Place::new();
+    let mut sizes = Sizes::default();
+    let kept = place.keep(&[("one", "src/feature.ts")]).unwrap();
+    assert_eq!(place.run.kept_bytes(&mut sizes).unwrap(), kept.bytes());
+    let manifest = place.run.path().join("artifacts").join(attempt(1).to_string()).join("manifest.json");
+    fs::write(manifest, "no manifest").unwrap();
+    assert_eq!(place.run.kept_bytes(&mut sizes).unwrap(), kept.bytes());
+    assert!(place.run.kept_bytes(&mut Sizes::default()).is_err());
+    place.run.remove_artifacts(attempt(1)).unwrap();
+    assert_eq!(place.run.kept_bytes(&mut sizes).unwrap(), 0);
 }
 
 /// Someone died between the first copy and the last.

@@ -18,11 +18,14 @@ use super::{
 use crate::workspace::{Found, Root, artifact::ArtifactError, root::PathError};
 
 pub(super) fn all(root: &Root, story: &Story<'_>, written: &mut Written) -> Result<(), ArtifactError> {
-    if story.state.instances.is_empty() {
+    if story.state.instances.is_empty() || written.is_past(story) {
         return Ok(());
     }
     let names = Names::of(&story.plan.definition, story.state);
-    Writer { story, names: &names, first: written.is_empty(), written }.instance(root, InstanceIx::ROOT, "")
+    let mut writer = Writer { story, names: &names, first: written.is_empty(), written };
+    writer.instance(root, InstanceIx::ROOT, "")?;
+    written.reach(story);
+    Ok(())
 }
 
 struct Writer<'a> {

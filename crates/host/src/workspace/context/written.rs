@@ -13,7 +13,11 @@ use super::{Story, ledger::Told, meta::is_over};
 
 /// The steps of a run that are over and have been told of.
 #[derive(Debug, Default)]
-pub struct Written(BTreeMap<StepAt, Sign>);
+pub struct Written {
+    /// How many events the run had.
+    events: u64,
+    steps: BTreeMap<StepAt, Sign>,
+}
 
 /// All that a step tells of itself comes from these.
 #[derive(Debug)]
@@ -27,13 +31,23 @@ struct Sign {
 impl Written {
     /// Whether nothing has been told yet.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.events == 0
+    }
+
+    /// Whether all of this has been told: attempts that begin together tell of the run in any order.
+    pub(super) fn is_past(&self, story: &Story<'_>) -> bool {
+        story.state.events < self.events
+    }
+
+    /// All of this has been told.
+    pub(super) fn reach(&mut self, story: &Story<'_>) {
+        self.events = story.state.events;
     }
 
     /// Whether a step is as it was when it was told of.
     pub(super) fn has(&self, story: &Story<'_>, at: StepAt, status: StepStatus) -> bool {
         let now = story.state.step(at);
-        self.0.get(&at).is_some_and(|sign| {
+        self.steps.get(&at).is_some_and(|sign| {
             (sign.status, sign.effect) == (status, now.effect)
                 && is_same(sign.more.as_ref(), now.more.as_ref())
                 && is_same(sign.told.as_ref(), story.ledger.step(at))
@@ -47,10 +61,11 @@ impl Written {
         let kind = &story.plan.definition.scope(story.state.instance(at.0).scope).step(at.1).kind;
         let is_settled = now.more.as_ref().is_some_and(|more| more.settler.is_some());
         if !is_over(status) || is_settled || matches!(kind, Kind::Call(_)) || !kind.scopes().is_empty() {
+            self.steps.remove(&at);
             return;
         }
         let (more, told) = (now.more.clone(), story.ledger.step(at).cloned());
-        self.0.insert(at, Sign { status, effect: now.effect, more, told });
+        self.steps.insert(at, Sign { status, effect: now.effect, more, told });
     }
 }
 

@@ -132,9 +132,11 @@ impl Root {
     }
 
     fn folder_at(&self, name: &Name) -> Result<Root> {
+        if name.parts().is_empty() {
+            return Ok(self.clone());
+        }
         let folder = self.descend(name, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refused)?;
-        let path = if name.parts().is_empty() { self.path.clone() } else { self.path.join(name.text()) };
-        Ok(Root { folder: Arc::new(folder), path, way: self.way })
+        Ok(Root { folder: Arc::new(folder), path: self.path.join(name.text()), way: self.way })
     }
 
     fn descend(&self, name: &Name, flags: OFlags, links: Links) -> Result<OwnedFd> {

@@ -198,6 +198,17 @@ fn a_step_that_is_over_is_told_once() {
     assert_eq!((a.exists(), b.exists()), (false, true));
 }
 
+/// Attempts that begin together tell of the run in any order.
+#[test]
+fn what_was_before_is_not_told_again() {
+    let trial = Trial::new(vec![script("a"), script("b").after(&["a"])]);
+    let before = trial.now();
+    let mut trial = trial.ok("a");
+    let found = tree::of(&trial.live_path());
+    trial.tell_of(&before);
+    assert_eq!(tree::of(&trial.live_path()), found);
+}
+
 /// What a consumer is given is what was kept, whatever someone wrote into the context.
 #[test]
 fn nothing_is_read_from_the_context() {

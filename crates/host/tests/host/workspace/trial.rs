@@ -188,10 +188,19 @@ impl Trial {
 
     /// Tells a second context of all that is new.
     fn tell(&mut self) {
+        self.tell_of(&self.now());
+    }
+
+    /// The run as it is now, to be told of later.
+    pub fn now(&self) -> (RunState, Ledger) {
+        (self.state.clone(), self.ledger.clone())
+    }
+
+    /// Tells the second context of the run as it was.
+    pub fn tell_of(&mut self, (state, ledger): &(RunState, Ledger)) {
         let live = Context::of(Root::open(&self.live_path()).unwrap());
-        let mut written = std::mem::take(&mut self.written);
-        self.story(|story| live.write(story, &mut written)).unwrap();
-        self.written = written;
+        let story = Story { plan: &self.plan, state, ledger, run: &self.run };
+        live.write(&story, &mut self.written).unwrap();
     }
 
     pub fn live_path(&self) -> PathBuf {

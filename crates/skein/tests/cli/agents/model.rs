@@ -170,7 +170,7 @@ impl Inner {
 }
 
 /// Until the other side goes away.
-fn gone(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
+pub fn gone(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
     reader.read(&mut [0]).map(drop)
 }
 

@@ -4,15 +4,17 @@ use std::{
     io::{BufReader, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde_json::json;
 
 use super::{
-    alone::for_each_agent,
-    kind::Kind,
-    model::{Call, Model, call, request, say},
-    speak, tidings,
+    alone::{alone, for_each_agent},
+    kind::{Kind, OPENCODE},
+    model::{Call, Model, call, gone, request, say},
+    speak,
+    tidings::{self, Flaw, How},
 };
 use crate::{kept::Project, session::run};
 
@@ -20,6 +22,8 @@ const TOLD: &str = "workflow: {id: told, name: Told, version: \"1.0.0\"}\nstages
     roles:\n      primary: {artifact: \"agent:worker\", instructions: Tell it.}\n      tools: [\"mcp:tidings\"]\n    \
     error_policy: {retry: {max_attempts: 1}, on_failure: halt}\n";
 const TOKEN: &str = "tok-hunter2-of-tidings";
+/// For a server that is not waited for as long as others are.
+const SOON: &str = "start_timeout_ms = 2000\n";
 
 for_each_agent!(
     a_tool_of_a_server_is_used,
@@ -27,6 +31,12 @@ for_each_agent!(
     a_step_that_names_none_has_none,
     a_server_that_does_not_start,
     a_server_at_an_address_is_asked,
+    a_server_that_is_late_is_waited_for,
+    a_server_that_lists_its_tools_late_is_waited_for,
+    a_server_that_never_answers,
+    a_server_at_an_address_that_never_answers,
+    a_server_that_never_lists_its_tools,
+    a_server_that_leaves_when_it_is_to_list_its_tools,
     without_a_network_there_is_no_server,
 );
 
@@ -102,27 +112,32 @@ fn a_server_that_does_not_start(kind: Kind) {
     let project = project(kind, &model, "\"READ\", \"EDIT\"", TOLD);
     let config = project.read("skein.toml").replace("env = { TIDINGS = ", "env = { ELSE = ");
     project.folder.write("skein.toml", config);
-    let result = project.json("run flow.yaml", 4);
-    let error = &result["steps"][0]["error"];
-    assert_eq!(error["code"], "agent_server", "{result}");
-    assert!(error["message"].as_str().unwrap().contains("tidings"), "{result}");
+    is_missed(&project);
 }
 
 /// A server that is asked over HTTP. It tells whoever knows its secret alone.
-fn listen(file: PathBuf) -> u16 {
+fn listen(file: PathBuf, flaw: Flaw) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = listener.local_addr().expect("it has an address").port();
+    let server = Arc::new((file, flaw));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let file = file.clone();
-            std::thread::spawn(move || drop(respond(stream, &file)));
+            let server = Arc::clone(&server);
+            std::thread::spawn(move || drop(respond(stream, &server.0, &server.1)));
         }
     });
     port
 }
 
-fn respond(mut stream: TcpStream, file: &Path) -> std::io::Result<()> {
-    let posted = request(&mut BufReader::new(stream.try_clone()?))?;
+fn respond(mut stream: TcpStream, file: &Path, flaw: &Flaw) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let posted = request(&mut reader)?;
+    match posted.as_ref().and_then(|posted| flaw.of(&posted.body)) {
+        Some(How::Late(time)) => std::thread::sleep(time),
+        Some(How::Never) => return gone(&mut reader),
+        Some(How::Leaves) => return Ok(()),
+        None => {}
+    }
     let (status, body) = match posted {
         None => (405, String::new()),
         Some(posted) if posted.authorization != format!("Bearer {TOKEN}") => (401, String::new()),
@@ -134,19 +149,109 @@ fn respond(mut stream: TcpStream, file: &Path) -> std::io::Result<()> {
     stream.write_all(&speak::response(status, "application/json", &[], &body))
 }
 
-fn a_server_at_an_address_is_asked(kind: Kind) {
-    let model = Model::new([call("", [tell("The tide is in.")]), say("Told.")]);
-    let project = project(kind, &model, "\"READ\", \"EDIT\"", TOLD);
-    let port = listen(project.path("said"));
+/// A project whose server is at an address, and has this flaw. `more` is what else is said of it.
+fn at_an_address(kind: Kind, model: &Model, flaw: &str, more: &str) -> Project {
+    let project = project(kind, model, "\"READ\", \"EDIT\"", TOLD);
+    let port = listen(project.path("said"), Flaw::new(flaw));
     let config = project.read("skein.toml");
     let (before, _) = config.split_once("[mcp.tidings]").unwrap();
     let own = format!(
-        "[mcp.tidings]\nurl = \"http://127.0.0.1:{port}/mcp\"\nbearer = \"TIDINGS_TOKEN\"\n[secrets]\n\
+        "[mcp.tidings]\nurl = \"http://127.0.0.1:{port}/mcp\"\nbearer = \"TIDINGS_TOKEN\"\n{more}[secrets]\n\
          TIDINGS_TOKEN = {{ file = \"token\" }}\n"
     );
     project.folder.write("skein.toml", format!("{before}{own}"));
+    project
+}
+
+/// The same with a server that is started.
+fn started(kind: Kind, model: &Model, flaw: &str, more: &str) -> Project {
+    let project = project(kind, model, "\"READ\", \"EDIT\"", TOLD);
+    let flawed = format!("{more}env = {{ TIDINGS_FLAW = \"{flaw}\", ");
+    project.folder.write(
+        "skein.toml",
+        project.read("skein.toml").replace("env = { TIDINGS", &format!("{flawed}TIDINGS")),
+    );
+    project
+}
+
+fn is_told(project: &Project) {
     project.ends("run flow.yaml", 0);
     assert_eq!(project.read("said"), "The tide is in.\n");
+}
+
+/// The run fails because of the server, whatever else the agent could have done.
+fn is_missed(project: &Project) {
+    let result = project.json("run flow.yaml", 4);
+    let error = &result["steps"][0]["error"];
+    assert_eq!((&error["code"], &error["class"]), (&json!("agent_server"), &json!("transient")), "{result}");
+    assert!(error["message"].as_str().unwrap().contains("tidings"), "{result}");
+}
+
+/// Tells, if it can.
+fn teller() -> Model {
+    Model::new([call("", [tell("The tide is in.")]), say("Told.")])
+}
+
+fn a_server_at_an_address_is_asked(kind: Kind) {
+    let model = teller();
+    is_told(&at_an_address(kind, &model, "", ""));
+}
+
+/// Longer than an agent waits of itself before it goes on without.
+fn a_server_that_is_late_is_waited_for(kind: Kind) {
+    let model = teller();
+    is_told(&at_an_address(kind, &model, "initialize 6", ""));
+}
+
+fn a_server_that_lists_its_tools_late_is_waited_for(kind: Kind) {
+    let model = teller();
+    is_told(&started(kind, &model, "tools/list 6", ""));
+}
+
+fn a_server_that_never_answers(kind: Kind) {
+    let model = teller();
+    is_missed(&started(kind, &model, "initialize never", SOON));
+}
+
+fn a_server_at_an_address_that_never_answers(kind: Kind) {
+    let model = teller();
+    is_missed(&at_an_address(kind, &model, "initialize never", SOON));
+}
+
+/// It is there, and its tools are not.
+fn a_server_that_never_lists_its_tools(kind: Kind) {
+    let model = teller();
+    is_missed(&at_an_address(kind, &model, "tools/list never", SOON));
+}
+
+fn a_server_that_leaves_when_it_is_to_list_its_tools(kind: Kind) {
+    let model = teller();
+    is_missed(&started(kind, &model, "tools/list leaves", ""));
+}
+
+alone! {
+    /// Who asks is cut off, which happens to OpenCode by itself on a busy machine. It would say nothing and go on.
+    fn a_server_that_hangs_up_is_asked_again() {
+        let model = teller();
+        is_told(&at_an_address(OPENCODE, &model, "tools/list leaves once", ""));
+    }
+}
+
+alone! {
+    /// What it is asked by does not depend on a home of its own.
+    fn a_server_is_had_beside_what_a_person_has_set_up() {
+        let model = teller();
+        let project = at_an_address(OPENCODE, &model, "", "");
+        let config = project.read("skein.toml");
+        let inherits = config.replace("[workers.OPENCODE]\n", "[workers.OPENCODE]\ninherit_config = true\n");
+        project.folder.write("skein.toml", inherits);
+        // Who has started it before has what it fetches for plugins.
+        let lock = json!({"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}});
+        let home = "nobody/.config/opencode";
+        project.folder.write(&format!("{home}/package-lock.json"), lock.to_string());
+        project.folder.write(&format!("{home}/node_modules/none"), "");
+        is_told(&project);
+    }
 }
 
 /// Its agent needs a network to reach its model, so nothing would keep the server from it.

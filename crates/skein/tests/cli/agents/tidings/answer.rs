@@ -4,9 +4,52 @@ use std::{
     fs::OpenOptions,
     io::{self, Write},
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
+
+/// What is wrong with how a server answers one method.
+pub struct Flaw {
+    method: String,
+    how: String,
+    met: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    Late(Duration),
+    /// It never answers.
+    Never,
+    /// It goes away.
+    Leaves,
+}
+
+impl Flaw {
+    /// By words such as `METHOD never`, `METHOD leaves once`, or `METHOD 8`, which is late by so many seconds.
+    pub fn new(words: &str) -> Flaw {
+        let (method, how) = words.split_once(' ').unwrap_or_default();
+        Flaw { method: method.to_owned(), how: how.to_owned(), met: AtomicBool::new(false) }
+    }
+
+    /// Whether and how this message is answered wrongly.
+    pub fn of(&self, message: &str) -> Option<How> {
+        let asked: Value = serde_json::from_str(message).expect("a message is JSON");
+        if asked["method"] != self.method.as_str() {
+            return None;
+        }
+        let again = self.met.swap(true, Ordering::SeqCst);
+        match self.how.as_str() {
+            "never" => Some(How::Never),
+            "leaves" => Some(How::Leaves),
+            "leaves once" => (!again).then_some(How::Leaves),
+            seconds => {
+                Some(How::Late(Duration::from_secs(seconds.parse().expect("it is a number of seconds"))))
+            }
+        }
+    }
+}
 
 /// The answer to a message. None: it wants none.
 pub fn answer(message: &str, file: &Path, token: &str) -> Option<Value> {

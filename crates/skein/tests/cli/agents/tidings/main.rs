@@ -5,7 +5,10 @@ mod answer;
 use std::{
     env,
     io::{self, BufRead, Write},
+    thread,
 };
+
+use answer::{Flaw, How};
 
 fn main() -> io::Result<()> {
     let Some(file) = env::var_os("TIDINGS") else {
@@ -13,9 +16,17 @@ fn main() -> io::Result<()> {
         std::process::exit(1);
     };
     let token = env::var("TIDINGS_TOKEN").unwrap_or_default();
+    let flaw = Flaw::new(&env::var("TIDINGS_FLAW").unwrap_or_default());
     let mut out = io::stdout();
     for line in io::stdin().lock().lines() {
-        if let Some(answer) = answer::answer(&line?, file.as_ref(), &token) {
+        let line = line?;
+        match flaw.of(&line) {
+            Some(How::Late(time)) => thread::sleep(time),
+            Some(How::Never) => continue,
+            Some(How::Leaves) => return Ok(()),
+            None => {}
+        }
+        if let Some(answer) = answer::answer(&line, file.as_ref(), &token) {
             writeln!(out, "{answer}")?;
             out.flush()?;
         }
