@@ -30,7 +30,11 @@ pub fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         if letters >= MIN_START && other.starts_with(&lower) {
             return Some(known);
         }
-        let tolerated = 1 + letters.max(known.chars().count()) / 4;
+        // Between names of one or two letters, everything is only a slip away.
+        let tolerated = match letters.max(known.chars().count()) {
+            ..=2 => 0,
+            longest => 1 + longest / 4,
+        };
         if other.len().abs_diff(lower.len()) > 4 * tolerated {
             continue;
         }
@@ -71,6 +75,9 @@ mod tests {
         assert_eq!(of("biuld", steps), Some("build"));
         assert_eq!(of("Deploy", steps), Some("deploy"));
         assert_eq!(of("release", steps), None);
+        assert_eq!(of("c", &["a", "b", "s1"]), None);
+        assert_eq!(of("s2", &["s1", "a"]), None);
+        assert_eq!(of("S1", &["s1", "a"]), Some("s1"));
         let roots = &["parameters", "stages", "env"];
         assert_eq!(of("paramters", roots), Some("parameters"));
         assert_eq!(of("Stages", roots), Some("stages"));

@@ -93,7 +93,7 @@ fn mapping<'a>(block: Option<Given<'a>>, name: &'static str, sink: &mut Sink) ->
 
 fn field<'a>(block: Option<Given<'a>>, name: &'static str) -> Option<Given<'a>> {
     let node = block?.node.get(name).filter(|node| !node.is_null())?;
-    Some(Given { name, node })
+    Some(Given::new(name, node))
 }
 
 /// `x-skein.call` of a step: the workflow that does it.

@@ -8,14 +8,14 @@ use skein_core::{
     ids::StepId,
     ir::Workflow,
     limits,
-    plan::{self, Definition, Plan, Problem, Severity},
+    plan::{self, At, Definition, Plan, Problem, ProblemCode, Severity},
 };
 
 use crate::{
     agentcore, aip15,
     code::Code,
     detect::{Dialect, detect},
-    diagnostic::{Diagnostic, Sink},
+    diagnostic::{Diagnostic, Misspelt, Sink},
     extension, govern, ioa, load,
     lowering::{Lowered, Overridden},
     places::Places,
@@ -91,9 +91,28 @@ pub fn check(source: Arc<Source>, project: &dyn Project) -> Report {
     files.finish()
 }
 
-/// Reads one source by itself.
-fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowered>) {
+/// How often a source is read again. Each time, a misspelt field is read as what it was meant for, and those inside it
+/// may be misspelt, too.
+const AGAIN: usize = 3;
+
+/// Reads one source by itself. A field that is misspelt is refused once, and then read as the one that was meant: what
+/// only seems to be wrong because that one is missing is not told, and what is wrong inside it is.
+fn read(source: &Arc<Source>, project: &dyn Project) -> (Sink, Option<Dialect>, Option<Lowered>) {
+    let mut slips: Vec<Misspelt> = Vec::new();
+    let mut again = 0..AGAIN;
+    loop {
+        let mut sink = Sink::new(source.clone());
+        let (dialect, lowered) = read_as(&slips, &mut sink, project);
+        if sink.misspelt.is_empty() || again.next().is_none() {
+            return (sink, dialect, lowered);
+        }
+        slips.append(&mut sink.misspelt);
+    }
+}
+
+fn read_as(slips: &[Misspelt], sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowered>) {
     let source = sink.source.clone();
+    sink.extend(slips.iter().map(|slip| slip.refused.clone()));
     if let Some(diagnostic) = too_large(&source) {
         let stop = diagnostic.is_error();
         sink.push(diagnostic);
@@ -101,7 +120,8 @@ fn read(sink: &mut Sink, project: &dyn Project) -> (Option<Dialect>, Option<Lowe
             return (None, None);
         }
     }
-    let Some(detected) = detect(sink) else { return (None, None) };
+    let Some(mut detected) = detect(sink) else { return (None, None) };
+    slips.iter().for_each(|slip| detected.tree.rename(slip.key, slip.meant));
     let dialect = detected.dialect;
     let mut lowered = match dialect {
         Dialect::AgentCore => agentcore::lower(detected.tree, sink, project),
@@ -173,13 +193,13 @@ impl Files<'_> {
         }
         self.numbers.insert(source.key.clone(), self.read.len());
         let key = source.key.clone();
-        let mut sink = Sink::new(source.clone());
-        let (dialect, lowered) = read(&mut sink, self.project);
+        let (mut sink, dialect, lowered) = read(&source, self.project);
         if let Some(lowered) = lowered.as_ref().filter(|_| !self.read.is_empty()) {
             warn_of_files(&lowered.workflow, &source, &mut sink);
         }
         let file = lowered.map(|lowered| {
-            let Lowered { workflow, places, voice, calls, overridden, .. } = lowered;
+            let Lowered { workflow, mut places, voice, calls, overridden, .. } = lowered;
+            places.said(sink.starts());
             File { workflow: Arc::new(workflow), places, voice, calls, overridden }
         });
         self.read.push(Read { key, dialect, sink, file });
@@ -213,7 +233,9 @@ impl Files<'_> {
     fn tell(&mut self, problems: &[Problem]) {
         let broken = self.read.iter().any(|read| read.sink.has_errors())
             || problems.iter().any(|problem| self.is_error(problem));
-        for problem in problems {
+        // Decided before any is told: only what could not be read leads to others.
+        let follows: Vec<bool> = problems.iter().map(|problem| self.follows(problem)).collect();
+        for (problem, _) in problems.iter().zip(follows).filter(|(_, follows)| !follows) {
             // What is unwise in a source that is wrong may only be a part of what is wrong.
             if broken && !self.is_error(problem) {
                 continue;
@@ -227,6 +249,22 @@ impl Files<'_> {
                 None => {}
             }
         }
+    }
+
+    /// Whether a problem may only be there because what it is about, or one in the same list, could not be read, or is not
+    /// written at all.
+    fn follows(&self, problem: &Problem) -> bool {
+        let Read { sink, file: Some(file), .. } = &self.read[self.number(problem)] else { return false };
+        // A timeout that nobody wrote is the format's, and as long as the run's is enough.
+        if problem.code == ProblemCode::StepOutlivesRun && file.places.written(&problem.at).is_none() {
+            return true;
+        }
+        let order = matches!(problem.code, ProblemCode::NotBefore | ProblemCode::ArtifactNotBefore);
+        let waits = order.then(|| At { field: "after".to_owned(), ..problem.at.clone() });
+        let causes = problem.related.iter().map(|(at, _)| at).chain(&waits);
+        let causes = causes.filter_map(|at| file.places.written(at)).map(|node| (node, node.span()));
+        let mut parts = file.places.artifacts_until(&problem.at).into_iter().chain(causes);
+        sink.has_errors() && parts.any(|(node, span)| sink.has_error_in(node.source(), span))
     }
 
     /// The source that a problem is in.

@@ -1,7 +1,10 @@
 //! Decisions that hold for every format.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use skein_core::{
     expr::Span,
+    ids::StepId,
     ir::{Capability, Kind, OnInterrupted, Retry, Worker},
     limits,
     time::Millis,
@@ -66,6 +69,36 @@ pub(crate) fn refuse_short_longest(first: &Spanned<Millis>, most: &Spanned<Milli
         let diagnostic = Diagnostic::new(Code::FieldsClash, &sink.source, most.span, message);
         sink.push(diagnostic.also(first.span, "the first is this long"));
     }
+}
+
+/// The steps that a step waits for, each once.
+pub(crate) fn waits_for(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<Spanned<StepId>> {
+    let Some(given) = given else { return Vec::new() };
+    let items = given.list_of_words(sink);
+    let mut names: Vec<Spanned<StepId>> =
+        items.filter_map(|item| item.name(|text| StepId::new(text), sink)).collect();
+    if names.len() < 2 {
+        return names;
+    }
+    let places: Vec<_> = names.iter().map(|name| (name.span, &name.value)).collect();
+    if warn_twice(&places, given.name, sink) {
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(name.value.clone()));
+    }
+    names
+}
+
+/// Warns of what is named twice in a list where once is enough. Says whether something is.
+pub(crate) fn warn_twice<T: Ord>(items: &[(Span, T)], list: &str, sink: &mut Sink) -> bool {
+    let mut seen = BTreeMap::new();
+    for (span, item) in items {
+        if let Some(first) = seen.insert(item, *span) {
+            let message = format!("`{list}` names this twice, and once is enough");
+            let diagnostic = Diagnostic::new(Code::IgnoredField, &sink.source.clone(), *span, message);
+            sink.push(diagnostic.also(first, "first here"));
+        }
+    }
+    seen.len() < items.len()
 }
 
 /// Notes that a trigger is kept and starts nothing by itself. `what` is what it waits for.

@@ -9,7 +9,7 @@ use std::{
 
 use skein_core::{expr::Span, plan::Severity};
 
-use crate::{code::Code, source::Source};
+use crate::{code::Code, source::Source, yaml::Field};
 
 /// One thing to tell a person about a source.
 #[derive(Debug, Clone)]
@@ -23,6 +23,8 @@ pub struct Diagnostic {
     /// What to do about it.
     pub hint: Option<String>,
     pub fix: Option<Fix>,
+    /// How many it stands for.
+    pub count: usize,
 }
 
 /// A place in a source and what to say there.
@@ -50,6 +52,7 @@ impl Diagnostic {
             labels: vec![Label { source: source.clone(), span, message: String::new() }],
             hint: None,
             fix: None,
+            count: 1,
         }
     }
 
@@ -126,6 +129,14 @@ fn one_line(text: String) -> String {
     shown.chain(end.map(|_| '…')).collect()
 }
 
+/// A field that is refused and seems to be meant for another.
+#[derive(Debug)]
+pub(crate) struct Misspelt {
+    pub refused: Diagnostic,
+    pub key: Span,
+    pub meant: &'static str,
+}
+
 /// More of one kind than this are counted and not kept.
 const KEPT: usize = 50;
 
@@ -140,6 +151,7 @@ pub struct Sink {
     /// What has been said where, by the address of the source.
     places: BTreeSet<(Code, usize, Span)>,
     errors: bool,
+    pub(crate) misspelt: Vec<Misspelt>,
 }
 
 impl Sink {
@@ -151,6 +163,7 @@ impl Sink {
             unkept: BTreeMap::new(),
             places: BTreeSet::new(),
             errors: false,
+            misspelt: Vec::new(),
         }
     }
 
@@ -167,6 +180,13 @@ impl Sink {
         match *count <= KEPT {
             true => self.kept.push(diagnostic),
             false => self.count(diagnostic.code, 1),
+        }
+    }
+
+    /// Notes that a field of the source itself is refused, and which one it seems to be meant for.
+    pub(crate) fn slip(&mut self, field: Field<'_>, meant: &'static str, refused: &Diagnostic) {
+        if refused.is_error() && Arc::ptr_eq(field.value.source(), &self.source) {
+            self.misspelt.push(Misspelt { refused: refused.clone(), key: field.key_span, meant });
         }
     }
 
@@ -190,6 +210,23 @@ impl Sink {
         self.counts.get(&code).is_some_and(|count| *count >= KEPT)
     }
 
+    /// Where in the source itself something is said.
+    pub(crate) fn starts(&self) -> BTreeSet<u32> {
+        let places = self.kept.iter().map(Diagnostic::place);
+        places
+            .filter(|place| Arc::ptr_eq(&place.source, &self.source))
+            .map(|place| place.span.start)
+            .collect()
+    }
+
+    /// Whether something in a part of a source is an error.
+    pub(crate) fn has_error_in(&self, source: &Arc<Source>, part: Span) -> bool {
+        let is_in = |place: &Label| {
+            Arc::ptr_eq(&place.source, source) && part.start <= place.span.start && place.span.end <= part.end
+        };
+        self.kept.iter().any(|diagnostic| diagnostic.is_error() && is_in(diagnostic.place()))
+    }
+
     /// Whether nothing has been said.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
@@ -208,7 +245,8 @@ impl Sink {
         });
         for (code, more) in self.unkept {
             let message = format!("{more} more of these are not shown");
-            self.kept.push(Diagnostic::new(code, &self.source, Span::default(), message));
+            let rest = Diagnostic::new(code, &self.source, Span::default(), message);
+            self.kept.push(Diagnostic { count: more, ..rest });
         }
         self.kept
     }
@@ -238,5 +276,6 @@ mod tests {
         let said = sink.finish();
         assert_eq!(said.len(), KEPT + 1);
         assert_eq!(said[KEPT].message, "3 more of these are not shown");
+        assert_eq!(said.iter().map(|diagnostic| diagnostic.count).sum::<usize>(), KEPT + 3);
     }
 }

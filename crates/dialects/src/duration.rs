@@ -64,8 +64,27 @@ impl Units {
         }
     }
 
+    /// How a text is written that is a length of time to a person: with words, spaces or capitals, as ISO 8601 has it, in
+    /// parts of a unit, or in a unit that the format does not have.
+    pub fn meant(self, text: &str) -> Option<String> {
+        self.in_whole_numbers(text).or_else(|| self.written(spoken(text)?))
+    }
+
+    /// A length in the units of the format, the largest first.
+    fn written(self, length: u64) -> Option<String> {
+        let mut rest = length;
+        let mut written = String::new();
+        for (unit, size) in self.known().iter().rev().filter(|_| length <= limits::TIMEOUT) {
+            if rest >= *size {
+                written += &format!("{}{unit}", rest / size);
+                rest %= size;
+            }
+        }
+        (rest == 0 && !written.is_empty()).then_some(written)
+    }
+
     /// A part of a unit, such as `1.5h`, in whole numbers of a smaller one.
-    pub fn in_whole_numbers(self, text: &str) -> Option<String> {
+    fn in_whole_numbers(self, text: &str) -> Option<String> {
         let (whole, rest) = text.split_once(['.', ','])?;
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let (part, unit) = rest.split_at(digits);
@@ -79,8 +98,41 @@ impl Units {
     }
 }
 
+/// What people say for each unit, in milliseconds.
+const WORDS: &[(&[&str], u64)] = &[
+    (&["ms", "msec", "millis", "millisecond", "milliseconds"], 1),
+    (&["s", "sec", "secs", "second", "seconds"], 1_000),
+    (&["m", "min", "mins", "minute", "minutes"], 60_000),
+    (&["h", "hr", "hrs", "hour", "hours"], 3_600_000),
+    (&["d", "day", "days"], 86_400_000),
+    (&["w", "week", "weeks"], 604_800_000),
+];
+
+/// A length of time in any of the ways in which people write one, if it can only mean one.
+fn spoken(text: &str) -> Option<u64> {
+    let lower = text.trim().to_lowercase();
+    // Before the T of ISO 8601, M is for months.
+    let plain = match lower.strip_prefix('p') {
+        Some(iso) if iso.split('t').next()?.contains('m') => return None,
+        Some(iso) => iso.replacen('t', "", 1),
+        None => lower.replace(" and ", " "),
+    };
+    let mut rest = plain.as_str();
+    let mut total = 0u64;
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
+        let after = after.trim_start();
+        let (unit, after) = after.split_at(after.find(|c: char| !c.is_alphabetic()).unwrap_or(after.len()));
+        let (_, size) = WORDS.iter().find(|(words, _)| words.contains(&unit))?;
+        total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(*size)?)?;
+        rest = after.trim_start_matches([' ', ',']);
+    }
+    Some(total)
+}
+
 fn missing_number(digits: &str, rest: &str) -> String {
     match digits {
+        "" if rest.starts_with('-') => "it cannot be less than nothing".to_owned(),
         "" => format!("a number was expected where `{}` begins", rest.chars().take(8).collect::<String>()),
         digits => format!("{digits} is too large"),
     }
@@ -112,13 +164,44 @@ mod tests {
     }
 
     #[test]
+    fn what_people_write_is_understood() {
+        let of = |units: Units, text| units.meant(text);
+        for (text, meant) in [
+            ("5 minutes", "5m"),
+            ("5 min", "5m"),
+            ("5M", "5m"),
+            ("1h 30m", "1h30m"),
+            ("1 hour and 30 minutes", "1h30m"),
+            ("1 hr, 5 secs", "1h5s"),
+            ("90 Minutes", "1h30m"),
+            ("PT5M", "5m"),
+            ("P1DT12H", "36h"),
+            ("2d", "48h"),
+            ("1 week", "168h"),
+            ("250 milliseconds", "250ms"),
+            ("1.5h", "90m"),
+        ] {
+            assert_eq!(of(Units::UpToHours, text).as_deref(), Some(meant), "{text}");
+            let parsed = Units::UpToHours.parse(meant);
+            assert!(parsed.is_ok(), "{meant}");
+        }
+        assert_eq!(of(Units::UpToDays, "36 hours").as_deref(), Some("1d12h"));
+        assert_eq!(of(Units::UpToDays, "200 ms"), None);
+        for other in
+            ["300", "P1M", "soon", "5 x", "", "-5 m", "0 s", "９ m", "99999999999999999999 h", "400 d"]
+        {
+            assert_eq!(of(Units::UpToHours, other), None, "{other}");
+        }
+    }
+
+    #[test]
     fn what_is_not_one_says_why() {
         let of = |text| Units::UpToHours.parse(text).unwrap_err();
         assert_eq!(of(""), "it is empty");
         assert_eq!(of("0s"), "it is no time at all");
         assert_eq!(of("abc"), "a number was expected where `abc` begins");
         assert_eq!(of("5x"), "there is no unit `x`");
-        assert_eq!(of("-5m"), "a number was expected where `-5m` begins");
+        assert_eq!(of("-5m"), "it cannot be less than nothing");
         assert_eq!(of("30"), "30 of what?");
         assert_eq!(of("1.5h"), "it must be whole numbers, each with a unit");
         assert_eq!(of("1d"), "there is no unit `d`");

@@ -5,7 +5,7 @@
 
 use std::{
     cell::OnceCell,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -40,13 +40,46 @@ pub struct Places {
     undos: BTreeMap<StepId, StepId>,
     /// Steps of which some fields are written in the step around them.
     around: BTreeMap<StepId, StepId>,
+    /// Where something has been said about the document itself. A name of a list about which something was said is not
+    /// in the workflow, so that those after it have other numbers there.
+    said: BTreeSet<u32>,
 }
 
 impl Places {
     /// Of several steps of one name, the first is meant.
     pub fn new(tree: Tree, steps: Vec<(StepId, Span, u32)>, workflow: Renames, step: Renames) -> Places {
         let (parts, undos, around) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Places { tree, workflow, step, steps, numbers: OnceCell::new(), parts, undos, around }
+        let (numbers, said) = (OnceCell::new(), BTreeSet::new());
+        Places { tree, workflow, step, steps, numbers, parts, undos, around, said }
+    }
+
+    /// Says where reading found something to say.
+    pub(crate) fn said(&mut self, places: BTreeSet<u32>) {
+        self.said = places;
+    }
+
+    /// A place that is one of a list of artifacts, and those before it in the list.
+    pub(crate) fn artifacts_until(&self, at: &At) -> Option<(Node<'_>, Span)> {
+        let list = at.field.split_once('[')?.0;
+        if !["takes", "gives", "exports"].contains(&list) {
+            return None;
+        }
+        let list = self.written(&At { field: list.to_owned(), ..at.clone() })?;
+        let end = self.written(at).map_or(list.span().end, |item| item.span().end);
+        Some((list, Span { end, ..list.span() }))
+    }
+
+    /// What is written at a place, all of it.
+    pub(crate) fn written(&self, at: &At) -> Option<Node<'_>> {
+        let (step, field) = self.written_in(at);
+        let (node, renames) = match step {
+            Some(step) => (self.node(step)?, self.step),
+            None => (self.tree.root(), self.workflow),
+        };
+        renamed(field, renames).iter().find_map(|path| match walk(node, path, &self.said) {
+            Found::Whole(found) => Some(found),
+            Found::Part(_) | Found::Nothing => None,
+        })
     }
 
     /// Says where a field of the workflow stands that is a part of some text.
@@ -95,7 +128,7 @@ impl Places {
         };
         let mut nearest = None;
         for path in renamed(field, renames) {
-            match walk(node, &path) {
+            match walk(node, &path, &self.said) {
                 Found::Whole(found) => {
                     let span = at.span.map_or_else(|| found.mark(), |span| found.within(span));
                     return (found.source().clone(), span);
@@ -107,7 +140,7 @@ impl Places {
         let around = || {
             let step = self.around.get(step?)?;
             let node = self.node(step)?;
-            renamed(field, renames).iter().find_map(|path| match walk(node, path) {
+            renamed(field, renames).iter().find_map(|path| match walk(node, path, &self.said) {
                 Found::Whole(found) => Some((found.source().clone(), found.mark())),
                 Found::Part(_) | Found::Nothing => None,
             })
@@ -171,11 +204,11 @@ enum Found<'a> {
 }
 
 /// The node at a path such as `a.b[2]`, or the nearest above it.
-fn walk<'a>(from: Node<'a>, path: &str) -> Found<'a> {
+fn walk<'a>(from: Node<'a>, path: &str, said: &BTreeSet<u32>) -> Found<'a> {
     let mut node = from;
     let mut last = Found::Nothing;
     for segment in path.split(['.', '[']).map(|segment| segment.trim_end_matches(']')) {
-        let index = segment.parse().ok().and_then(|index: usize| node.items()?.nth(index));
+        let index = segment.parse().ok().and_then(|index: usize| nth(node, index, said));
         let field = node.field(segment);
         last = match (index, field) {
             (Some(item), _) => {
@@ -190,6 +223,16 @@ fn walk<'a>(from: Node<'a>, path: &str) -> Found<'a> {
         };
     }
     Found::Whole(node)
+}
+
+/// An item by its number in the workflow, where names that could not be read are not.
+fn nth<'a>(list: Node<'a>, index: usize, said: &BTreeSet<u32>) -> Option<Node<'a>> {
+    // One that stands alone is read as a list of one.
+    let Some(mut items) = list.items() else {
+        return Some(list).filter(|_| index == 0 && list.raw().is_some());
+    };
+    let is_there = |item: &Node<'_>| item.raw().is_none() || !said.contains(&item.span().start);
+    items.by_ref().filter(is_there).nth(index)
 }
 
 #[cfg(test)]

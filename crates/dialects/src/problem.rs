@@ -1,6 +1,9 @@
 //! What the plan says about a workflow, put at its place in the source and into the words of its format.
 
-use skein_core::plan::{Problem, ProblemCode};
+use skein_core::{
+    expr::Span,
+    plan::{Problem, ProblemCode},
+};
 
 use crate::{
     code::Code,
@@ -34,7 +37,7 @@ impl Voice {
             let ((source, span), message) = (places.locate(at), self.in_words(message));
             diagnostic.labels.push(Label { source, span, message });
         }
-        diagnostic
+        fixed(diagnostic)
     }
 
     /// The code that a problem has in this format.
@@ -66,6 +69,33 @@ impl Voice {
             self.words.iter().fold(part.to_owned(), |part, (from, to)| part.replace(from, to))
         });
         parts.collect::<Vec<_>>().join("`")
+    }
+}
+
+/// With a change to the source, where a name that is near is to take the place of one that is wrong. The wrong name is
+/// the last that the message names.
+fn fixed(diagnostic: Diagnostic) -> Diagnostic {
+    let near =
+        diagnostic.hint.as_deref().and_then(|hint| hint.strip_prefix("did you mean `")?.strip_suffix("`?"));
+    let wrong = diagnostic.message.rsplit('`').nth(1);
+    let Some((near, wrong)) = near.zip(wrong).map(|(near, wrong)| (near.to_owned(), wrong.to_owned())) else {
+        return diagnostic;
+    };
+    let Label { source, span, .. } = diagnostic.place();
+    let (source, span) = (source.clone(), *span);
+    let text = source.slice(span);
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    let mut places = text.match_indices(&wrong).filter(|(at, _)| {
+        let (before, after) = (&text[..*at], &text[at + wrong.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    });
+    match (places.next(), places.next()) {
+        (Some((at, _)), None) => {
+            let start = span.start + Span::new(0, at).end;
+            let end = start + Span::new(0, wrong.len()).end;
+            diagnostic.fix(Span { start, end }, near)
+        }
+        _ => diagnostic,
     }
 }
 
@@ -113,7 +143,7 @@ fn code(code: ProblemCode) -> Code {
         P::IndirectReference => Code::IndirectReference,
         P::NoTimeout => Code::NoTimeout,
         P::LongTimeout => Code::LongTimeout,
-        P::WaitOutlivesRun => Code::WaitOutlivesRun,
+        P::WaitOutlivesRun | P::StepOutlivesRun => Code::WaitOutlivesRun,
         P::ManySteps | P::ManyEdges | P::DeepCalls => Code::QuiteBig,
         P::ManyAttempts | P::ManyIterations => Code::ManyTries,
         P::SkippedGate => Code::SkippedGate,

@@ -60,6 +60,8 @@ const ASKED: usize = 24;
 pub struct Given<'a> {
     pub name: &'a str,
     pub node: Node<'a>,
+    /// Whether it is one of a list of that name.
+    item: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -100,7 +102,7 @@ impl<'a> Fields<'a> {
         self.asked.push(name);
         let (place, field) = self.node.find(name)?;
         self.found |= u32::try_from(place).ok().and_then(|place| 1u64.checked_shl(place)).unwrap_or(0);
-        (!field.value.is_null()).then_some(Given { name, node: field.value })
+        (!field.value.is_null()).then_some(Given::new(name, field.value))
     }
 
     pub fn required(&mut self, name: &'static str, sink: &mut Sink) -> Option<Given<'a>> {
@@ -172,14 +174,18 @@ impl<'a> Fields<'a> {
             let code = if missing.is_some() { Code::UnknownField } else { code };
             let message = format!("{} has no field `{}`", self.what, brief(field.key));
             let diagnostic = Diagnostic::new(code, field.value.source(), field.key_span, message);
-            sink.push(match (elsewhere(field.key), near) {
+            let diagnostic = match (elsewhere(field.key), near) {
                 (Some(hint), _) => diagnostic.hint(hint),
                 (None, Some(near)) => {
                     missing.map(|at| self.missing.remove(at));
-                    diagnostic.hint(format!("did you mean `{near}`?")).fix_word(field.key_span, near)
+                    let refused =
+                        diagnostic.hint(format!("did you mean `{near}`?")).fix_word(field.key_span, near);
+                    sink.slip(field, near, &refused);
+                    refused
                 }
                 (None, None) => diagnostic.hint(format!("its fields are {}", listed(&self.asked))),
-            });
+            };
+            sink.push(diagnostic);
         }
         // All at once, because they are missing at the same place.
         if !self.missing.is_empty() {
@@ -214,6 +220,16 @@ fn listed(names: &[&str]) -> String {
 }
 
 impl<'a> Given<'a> {
+    pub fn new(name: &'a str, node: Node<'a>) -> Given<'a> {
+        Given { name, node, item: false }
+    }
+
+    /// What it is called in a message.
+    fn called(self) -> String {
+        let article = if self.item { "an item of " } else { "" };
+        format!("{article}`{}`", self.name)
+    }
+
     pub fn span(self) -> Span {
         self.node.span()
     }
@@ -224,7 +240,10 @@ impl<'a> Given<'a> {
 
     /// Says that the value is not what it must be.
     pub fn wrong(self, expected: impl fmt::Display) -> Diagnostic {
-        self.error(Code::WrongType, format!("`{}` is {expected}, found {}", self.name, self.node.describe()))
+        self.error(
+            Code::WrongType,
+            format!("{} is {expected}, found {}", self.called(), self.node.describe()),
+        )
     }
 
     /// Text. A number or a boolean without quotes is not.
@@ -256,7 +275,7 @@ impl<'a> Given<'a> {
 
     /// Says that there is nothing in it.
     pub fn empty(self, sink: &mut Sink) {
-        sink.push(self.error(Code::NoValue, format!("`{}` is empty", self.name)));
+        sink.push(self.error(Code::NoValue, format!("{} is empty", self.called())));
     }
 
     pub fn flag(self, sink: &mut Sink) -> Option<Spanned<bool>> {
@@ -312,7 +331,7 @@ impl<'a> Given<'a> {
                         huge if value > 0 && value.unsigned_abs() > huge => format!("at most {most}"),
                         _ => format!("at least {least}"),
                     };
-                    let message = format!("`{}` is {bounds}, not {value}", self.name);
+                    let message = format!("{} is {bounds}, not {value}", self.called());
                     sink.push(self.error(Code::BadNumber, message));
                     None
                 }
@@ -379,7 +398,7 @@ impl<'a> Given<'a> {
             Err(why) => {
                 let message = format!("`{}` is not a length of time: {why}", brief(text));
                 let diagnostic = self.error(Code::BadDuration, message);
-                sink.push(match units.in_whole_numbers(text) {
+                sink.push(match units.meant(text) {
                     Some(meant) => diagnostic.hint(format!("write `{meant}`")).fix_word(self.span(), &meant),
                     None => {
                         let (example, known) = (units.example(), units.listed());
@@ -401,14 +420,20 @@ impl<'a> Given<'a> {
         let Some(items) = self.node.items() else {
             let diagnostic = self.wrong("a list");
             sink.push(match self.node.raw() {
-                Some(raw) if !raw.contains('\n') => diagnostic
+                Some(raw) if !raw.trim().is_empty() && !raw.contains('\n') => diagnostic
                     .hint(format!("a list of one is `[{raw}]`"))
                     .fix(self.span(), format!("[{}]", self.node.source().slice(self.span()))),
                 _ => diagnostic,
             });
             return None;
         };
-        Some(items.map(move |node| Given { name: self.name, node }))
+        Some(items.map(move |node| Given { item: true, ..Given::new(self.name, node) }))
+    }
+
+    /// The items of a list of words. A word that stands alone is refused, and read as the list of one that was meant.
+    pub fn list_of_words(self, sink: &mut Sink) -> impl Iterator<Item = Given<'a>> + use<'a> {
+        let is_word = matches!(self.node.scalar(), Some(Scalar::Text(text)) if !text.trim().is_empty());
+        self.items(sink).into_iter().flatten().chain(is_word.then_some(self))
     }
 
     /// A name that is safe wherever a name goes.

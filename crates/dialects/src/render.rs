@@ -18,8 +18,9 @@ pub fn human(diagnostic: &Diagnostic, colour: bool) -> String {
     let title = title.id(diagnostic.code.as_str());
     let mut main = Group::with_title(title);
     for (source, labels) in by_source(&diagnostic.labels) {
-        // Of a source that is empty or could not be read, there is nothing to show but its name.
-        main = match source.text.is_empty() {
+        // Of a source that is empty or could not be read, and for what stands for many, there is nothing to show but the
+        // name.
+        main = match source.text.is_empty() || diagnostic.count > 1 {
             true => main.element(Origin::path(source.name.as_str())),
             false => main.element(snippet(source, &labels)),
         };

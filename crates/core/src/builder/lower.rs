@@ -77,7 +77,12 @@ fn labels(definition: &WorkflowDefinition) -> BTreeMap<String, Value> {
 }
 
 fn bad_name(at: At, name: &str) -> Problem {
-    Problem::new(ProblemCode::BadName, at, format!("`{name}` cannot be an id")).hint(aip15::ID_FORM)
+    let meant = name.trim().replace(['_', ' ', '.', '/'], "-").to_ascii_lowercase();
+    let hint = match aip15::is_id(&meant) {
+        true => format!("{}; `{meant}` would do", aip15::ID_FORM),
+        false => aip15::ID_FORM.to_owned(),
+    };
+    Problem::new(ProblemCode::BadName, at, format!("`{name}` cannot be an id")).hint(hint)
 }
 
 /// The place of a field of a step.

@@ -20,6 +20,9 @@ pub struct ParseError {
     pub at: String,
 }
 
+/// What is expected where a condition has ended.
+pub(super) const AFTER_CONDITION: &str = "nothing after `}}` in a condition";
+
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParseErrorKind {
     #[error("expected {expected}, found {found}")]
@@ -131,6 +134,12 @@ impl ParseErrorKind {
             K::Chained { .. } => "compare twice and join with `&&`",
             K::NotOnePath => "for text that starts with a dollar sign, write `$$`",
             K::NotInLanguage(missing) => missing.hint(),
+            K::Unexpected { found, .. } if found == "`and`" => "write `&&`",
+            K::Unexpected { found, .. } if found == "`or`" => "write `||`",
+            K::Unexpected { expected, .. } if *expected == AFTER_CONDITION => {
+                "one `${{ }}` holds the whole condition, such as `${{ a && b }}`"
+            }
+            K::UnknownName { name, .. } if name == "not" => "write `!`",
             _ => return None,
         })
     }

@@ -137,6 +137,9 @@ impl<'a> Checker<'a> {
             let written = |node: &Node| node.span().of(source).filter(|s| !s.is_empty()).map(str::to_owned);
             if let Some(message) = status::remark(left, right, written) {
                 self.report(Level::Warning, span, message);
+            } else if a.kinds() & b.kinds() == 0 && a != Ty::Null && b != Ty::Null {
+                let (sign, always) = (by.sign(), by == CompareOp::Ne);
+                self.report(Level::Warning, span, format!("`{sign}` is always {always}: {a} is never {b}"));
             }
             return Ty::Bool;
         }

@@ -2,7 +2,7 @@
 
 use super::ast::{Expr, Node, Piece};
 use super::bounds::{MAX_NODES, MAX_TEXT};
-use super::error::{ParseError, ParseErrorKind};
+use super::error::{AFTER_CONDITION, ParseError, ParseErrorKind};
 use super::parse::{self, Dialect};
 use super::shape::ShapeError;
 use super::span::Span;
@@ -57,7 +57,7 @@ pub(super) fn condition(text: &str, dialect: Dialect) -> Result<Expr, ParseError
         Stretch::Text(..) => None,
     });
     let found = "more text".to_owned();
-    let kind = ParseErrorKind::Unexpected { expected: "nothing after `}}` in a condition", found };
+    let kind = ParseErrorKind::Unexpected { expected: AFTER_CONDITION, found };
     Err(ParseError::new(kind, Span::new(start.unwrap_or(0), text.len())))
 }
 

@@ -113,6 +113,15 @@ impl Advice<'_> {
             let message = format!("`{}` may wait {waits}, but the run ends after {outer}", self.step.id);
             self.push(ProblemCode::WaitOutlivesRun, "timeout", message, "time spent waiting counts");
         }
+        let outer = self.outer_timeout().filter(|outer| *outer > Millis(0));
+        if let (Some(takes), Some(outer)) = (policy.timeout, outer)
+            && takes > outer
+            && waits.is_none()
+        {
+            let message = format!("`{}` may take {takes}, but the run ends after {outer}", self.step.id);
+            let hint = "give the step less time, or the run more";
+            self.push(ProblemCode::StepOutlivesRun, "policy.timeout", message, hint);
+        }
     }
 
     fn check_kind(&mut self) {

@@ -36,19 +36,21 @@ fn check_work(survey: &Survey<'_>, spot: Spot, prefix: &str, work: &Work, proble
     check_once("gives", work.gives.iter().map(|gives| &gives.name), &at, problems);
     check_once("takes", work.takes.iter().map(|takes| &takes.name), &at, problems);
     for (n, takes) in work.takes.iter().enumerate() {
-        let at = at(&format!("takes[{n}]"));
+        let at = |field: &str| at(&format!("takes[{n}].{field}"));
         match survey.see(spot, takes.from.as_str()) {
             Ok(seen) => {
                 let step = survey.definition.scope(seen.scope).step(seen.step);
-                problems_of(step, &takes.artifact, at, problems);
+                let giver = survey.at(seen.scope, seen.step, "gives");
+                problems_of(step, &takes.artifact, at("artifact"), Some(giver), problems);
             }
             Err(Unseen::NoSuchStep) => problems.push_with(ProblemCode::UnknownArtifactSource, || {
                 let known = survey.definition.workflow_of(spot.scope).names.keys();
                 let hint = did_you_mean(takes.from.as_str(), known.map(StepId::as_str));
                 let message = format!("there is no step `{}` to take an artifact from", takes.from);
-                Problem::new(ProblemCode::UnknownArtifactSource, at, message).maybe_hint(hint)
+                Problem::new(ProblemCode::UnknownArtifactSource, at("from"), message).maybe_hint(hint)
             }),
-            Err(unseen) => problems.push(not_before(&takes.from, &unseen, at)),
+            Err(Unseen::Doubtful) => {}
+            Err(unseen) => problems.push(not_before(&takes.from, &unseen, at("from"))),
         }
     }
 }
@@ -86,8 +88,8 @@ fn not_before(from: &StepId, unseen: &Unseen, at: At) -> Problem {
     )
 }
 
-/// Says so if a step does not give an artifact.
-fn problems_of(step: &Step, artifact: &ArtifactName, at: At, problems: &mut Problems) {
+/// Says so if a step does not give an artifact, and where that step says what it gives, if it is of the same workflow.
+fn problems_of(step: &Step, artifact: &ArtifactName, at: At, giver: Option<At>, problems: &mut Problems) {
     let given: Vec<&ArtifactName> = match &step.kind {
         Kind::Work(work) => work.gives.iter().map(|gives| &gives.name).collect(),
         Kind::Call(call) => call.exports.iter().map(|export| &export.name).collect(),
@@ -96,8 +98,10 @@ fn problems_of(step: &Step, artifact: &ArtifactName, at: At, problems: &mut Prob
     if !given.contains(&artifact) {
         let message = format!("`{}` gives no artifact `{artifact}`", step.id);
         problems.push_with(ProblemCode::UnknownArtifact, || {
+            let gives = if given.is_empty() { "it gives nothing" } else { "this is what it gives" };
             let hint = did_you_mean(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
-            Problem::new(ProblemCode::UnknownArtifact, at, message).maybe_hint(hint)
+            let problem = Problem::new(ProblemCode::UnknownArtifact, at, message).maybe_hint(hint);
+            giver.into_iter().fold(problem, |problem, giver| problem.related(giver, gives))
         });
     }
 }
@@ -113,17 +117,17 @@ fn check_exports(
     let Some(called) = survey.definition.scope(scope).inner[i as usize].first() else { return };
     let spot = Spot { scope: *called, step: None, reach: Reach::End };
     for (n, export) in call.exports.iter().enumerate() {
-        let at = at(&format!("exports[{n}]"));
+        let at = |field: &str| at(&format!("exports[{n}].{field}"));
         match survey.see(spot, export.from.as_str()) {
             Ok(seen) => {
                 let step = survey.definition.scope(seen.scope).step(seen.step);
-                problems_of(step, &export.artifact, at, problems);
+                problems_of(step, &export.artifact, at("artifact"), None, problems);
             }
             Err(_) => problems.push_with(ProblemCode::UnknownExportSource, || {
                 let known = survey.definition.workflow_of(*called).names.keys();
                 let hint = did_you_mean(export.from.as_str(), known.map(StepId::as_str));
                 let message = format!("`{}` has no step `{}` to export from", call.workflow, export.from);
-                Problem::new(ProblemCode::UnknownExportSource, at, message).maybe_hint(hint)
+                Problem::new(ProblemCode::UnknownExportSource, at("from"), message).maybe_hint(hint)
             }),
         }
     }

@@ -14,6 +14,8 @@ use crate::{
 
 /// A cycle that is longer is shown with its middle left out.
 const SHOWN: usize = 40;
+/// Of a cycle with more steps than this, the way from each to the next is not shown one by one.
+const LABELLED: usize = 6;
 
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
     for (ix, entry) in survey.scopes() {
@@ -49,11 +51,12 @@ impl ScopeCheck<'_> {
     }
 
     fn check_routed(&mut self, start: Option<&StepId>, cycles: bool) {
+        let mut known = true;
         if let Some(start) = start.filter(|start| !self.entry.by_id.contains_key(*start)) {
+            known = false;
             let at = self.survey.at_scope(self.ix, "start");
             self.unknown(ProblemCode::UnknownStart, at, start);
         }
-        let mut known = true;
         for (i, step) in (0u32..).zip(&self.entry.scope.steps) {
             for (field, target) in targets(step) {
                 if let Target::Step(id) = target
@@ -83,24 +86,27 @@ impl ScopeCheck<'_> {
         for first in flow.components.cyclic(&flow.graph) {
             let cycle = flow.graph.cycle_through(first, &flow.components);
             let message = format!("steps go in a circle: {}", self.path(&cycle));
-            let at = if self.entry.is_routed() {
-                self.way_back(&cycle)
-            } else {
-                self.survey.at(self.ix, first, "after")
-            };
-            self.problems.push(Problem::new(ProblemCode::Cycle, at, message).hint(hint));
+            let mut ways = cycle.windows(2).filter_map(|way| self.way(way[0], way[1]));
+            let at = ways.next_back().map(|(at, _)| at);
+            let at = at.unwrap_or_else(|| self.survey.at(self.ix, first, ""));
+            let problem = Problem::new(ProblemCode::Cycle, at, message).hint(hint);
+            let ways: Vec<_> = ways.take(LABELLED + 1).collect();
+            let ways = ways.into_iter().filter(|_| cycle.len() <= LABELLED + 1);
+            self.problems.push(ways.fold(problem, |problem, (at, what)| problem.related(at, what)));
         }
     }
 
-    /// The field that leads from the last step of a cycle back to its first, which is the first in order.
-    fn way_back(&self, cycle: &[u32]) -> At {
-        let [.., last, first] = cycle else { return self.survey.at_scope(self.ix, "steps") };
-        let first = &self.entry.step(*first).id;
-        let field = targets(self.entry.step(*last)).into_iter().find_map(|(field, target)| match target {
-            Target::Step(id) if id == first => Some(field),
-            _ => None,
-        });
-        self.survey.at(self.ix, *last, field.unwrap_or_else(|| "next".to_owned()))
+    /// The field that makes one step follow another, and what it says. None where nothing is written.
+    fn way(&self, from: u32, to: u32) -> Option<(At, String)> {
+        let (one, other) = (self.entry.step(from), self.entry.step(to));
+        if !self.entry.is_routed() {
+            let place = other.after.iter().position(|id| *id == one.id)?;
+            let at = self.survey.at(self.ix, to, format!("after[{place}]"));
+            return Some((at, format!("`{}` waits for `{}`", other.id, one.id)));
+        }
+        let leads = |target: &Target| matches!(target, Target::Step(id) if *id == other.id);
+        let (field, _) = targets(one).into_iter().find(|(_, target)| leads(target))?;
+        Some((self.survey.at(self.ix, from, field), format!("`{}` goes to `{}`", one.id, other.id)))
     }
 
     fn path(&self, steps: &[u32]) -> String {
@@ -150,7 +156,7 @@ pub(super) fn unknown(
 }
 
 /// Every field of a step that names where a cursor goes.
-fn targets(step: &Step) -> Vec<(String, &Target)> {
+pub(super) fn targets(step: &Step) -> Vec<(String, &Target)> {
     let mut targets: Vec<(String, &Target)> = Vec::new();
     targets.extend(step.next.iter().map(|target| ("next".to_owned(), target)));
     match &step.kind {

@@ -98,6 +98,7 @@ codes! {
     NoTimeout Warning "no-timeout",
     LongTimeout Warning "long-timeout",
     WaitOutlivesRun Warning "wait-outlives-run",
+    StepOutlivesRun Warning "step-outlives-run",
     ManySteps Warning "many-steps",
     ManyEdges Warning "many-edges",
     DeepCalls Warning "deep-calls",

@@ -80,6 +80,7 @@ impl<'a> SiteCheck<'a> {
                     self.check_output(read, seen);
                 }
             }
+            Err(Unseen::Doubtful) => {}
             Err(unseen) => self.unseen(read, id, &unseen),
         }
     }
@@ -91,7 +92,9 @@ impl<'a> SiteCheck<'a> {
             Unseen::Around => {
                 (ProblemCode::SelfReference, format!("`{id}` is around this and has not ended yet"))
             }
-            Unseen::NotBefore => (ProblemCode::NotBefore, format!("`{id}` can never have run before this")),
+            Unseen::NotBefore | Unseen::Doubtful => {
+                (ProblemCode::NotBefore, format!("`{id}` can never have run before this"))
+            }
             Unseen::SiblingLane => {
                 (ProblemCode::SiblingLane, format!("`{id}` is in another lane that runs at the same time"))
             }
@@ -121,8 +124,8 @@ impl<'a> SiteCheck<'a> {
         };
         let message = format!("`{}` does not declare the output `{name}`", step.id);
         let declared = self.survey.at(seen.scope, seen.step, "outputs");
-        let hint =
-            |problem: Problem| problem.maybe_hint(nearest(name, schema)).related(declared, "declared here");
+        let what = if names(schema).next().is_some() { "declared here" } else { "it declares none" };
+        let hint = |problem: Problem| problem.maybe_hint(nearest(name, schema)).related(declared, what);
         self.push(read, code, hint, message);
     }
 
@@ -165,7 +168,7 @@ fn unseen_hint(survey: &Survey<'_>, spot: Spot, id: &str, unseen: &Unseen) -> Op
         }
         Unseen::SiblingLane => Some("read it after the parallel step".to_owned()),
         Unseen::InsideEach(each) => Some(format!("read `{each}`, which has what every item gave")),
-        Unseen::Itself | Unseen::Around => None,
+        Unseen::Itself | Unseen::Around | Unseen::Doubtful => None,
     }
 }
 

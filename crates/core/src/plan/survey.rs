@@ -6,11 +6,12 @@ use std::cell::OnceCell;
 use super::{
     definition::{Definition, Next, ScopeEntry, ScopeIx, detours},
     graph::{Closure, Components, Graph},
+    order::targets,
     problem::At,
 };
 use crate::{
     ids::StepId,
-    ir::{Kind, Shape, Step},
+    ir::{Kind, Shape, Step, Target},
 };
 
 /// How the steps of one scope follow one another.
@@ -20,13 +21,14 @@ pub(super) struct Flow {
     pub components: Components,
     /// A bit for each pair of steps, so that it is only made where something asks for steps that are further apart.
     closure: OnceCell<Closure>,
+    doubtful: OnceCell<Vec<bool>>,
 }
 
 impl Flow {
     fn of(entry: &ScopeEntry) -> Flow {
         let graph = flow_graph(entry);
         let components = graph.components();
-        Flow { graph, components, closure: OnceCell::new() }
+        Flow { graph, components, closure: OnceCell::new(), doubtful: OnceCell::new() }
     }
 
     /// Whether one step comes right after another.
@@ -39,6 +41,30 @@ impl Flow {
         let closure = || self.closure.get_or_init(|| self.graph.closure(&self.components));
         self.is_next(first, then) || closure().is_before(first, then)
     }
+}
+
+/// Of which steps it cannot be told what comes before them: a name on the way to them is wrong, or no way leads there.
+/// Both are said where they are, and whatever else would be said about the order is only what follows.
+fn doubtful(entry: &ScopeEntry, graph: &Graph) -> Vec<bool> {
+    let is_wrong = |id: &StepId| !entry.by_id.contains_key(id);
+    let Shape::Routed { start, .. } = &entry.scope.shape else {
+        let loose = entry.scope.steps.iter().map(|step| step.after.iter().any(is_wrong));
+        let mut todo: Vec<u32> = (0..).zip(loose).filter_map(|(i, loose)| loose.then_some(i)).collect();
+        let mut doubtful = vec![false; entry.len() as usize];
+        while let Some(i) = todo.pop() {
+            if !std::mem::replace(&mut doubtful[i as usize], true) {
+                todo.extend(graph.to(i));
+            }
+        }
+        return doubtful;
+    };
+    let mut doubtful = vec![true; entry.len() as usize];
+    let targets = entry.scope.steps.iter().flat_map(|step| targets(step));
+    let leads_nowhere = |target: &Target| matches!(target, Target::Step(id) if is_wrong(id));
+    if !start.as_ref().is_some_and(is_wrong) && !targets.into_iter().any(|(_, to)| leads_nowhere(to)) {
+        graph.reachable(entry.start).into_iter().for_each(|i| doubtful[i as usize] = false);
+    }
+    doubtful
 }
 
 /// An edge from each step to those that can come right after it.
@@ -113,6 +139,8 @@ pub(super) enum Unseen {
     /// It is around the reader and has not ended.
     Around,
     NotBefore,
+    /// Not before, as far as can be told: something that is wrong with the order is said elsewhere.
+    Doubtful,
     SiblingLane,
     InsideEach(StepId),
 }
@@ -213,7 +241,11 @@ impl<'a> Survey<'a> {
                 let routed = self.definition.scope(reader.scope).is_routed();
                 seen(!routed && !flow.is_next(target_step, own))
             }
-            Some(_) => Err(Unseen::NotBefore),
+            Some(own) => {
+                let entry = self.definition.scope(reader.scope);
+                let doubtful = flow.doubtful.get_or_init(|| doubtful(entry, &flow.graph));
+                Err(if doubtful[own as usize] { Unseen::Doubtful } else { Unseen::NotBefore })
+            }
         }
     }
 

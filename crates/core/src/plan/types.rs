@@ -1,6 +1,6 @@
 //! What is known of values before a run, and expressions that cannot give what is wanted of them.
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
@@ -110,9 +110,27 @@ impl TypeEnv for Known<'_> {
             Root::Step { part: Part::Status, .. } => Ty::String,
             Root::Step { part: Part::Summary, .. } => Ty::String.or(Ty::Null),
             Root::Index => Ty::Int,
-            Root::Item | Root::Context | Root::Env | Root::Run | Root::Workflow => Ty::Any,
+            Root::Run => object(&[
+                ("id", Ty::String),
+                ("started_at", Ty::String),
+                ("attempt", Ty::Int),
+                ("retry_of", Ty::String.or(Ty::Null)),
+            ]),
+            Root::Workflow => object(&[
+                ("id", Ty::String),
+                ("name", Ty::String.or(Ty::Null)),
+                ("version", Ty::String.or(Ty::Null)),
+                ("description", Ty::String.or(Ty::Null)),
+            ]),
+            Root::Item | Root::Context | Root::Env => Ty::Any,
         }
     }
+}
+
+/// An object with these fields and no others.
+fn object(fields: &[(&str, Ty)]) -> Ty {
+    let fields = fields.iter().map(|(name, ty)| ((*name).to_owned(), ty.clone()));
+    Ty::Object { fields: Arc::new(fields.collect()), open: false }
 }
 
 impl Known<'_> {

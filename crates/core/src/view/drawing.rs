@@ -94,6 +94,7 @@ pub fn graph(definition: &Definition, state: Option<&RunState>) -> Graph {
     for (i, entry) in (0..).zip(&definition.scopes) {
         drawing.nodes(i, entry);
         drawing.edges(i, entry);
+        drawing.last(i, entry);
     }
     let mut graph = drawing.graph;
     if let Some(state) = state {
@@ -173,6 +174,18 @@ impl Drawing<'_> {
             }
             for (target, label) in detours {
                 self.edge(group, entry, i, entry.target(target), Some(label));
+            }
+        }
+    }
+
+    /// Where some route leads to the end, all steps that end there do.
+    fn last(&mut self, group: usize, entry: &ScopeEntry) {
+        if !entry.is_routed() || !self.ends.contains_key(&group) {
+            return;
+        }
+        for (i, step) in (0..).zip(&entry.scope.steps) {
+            if falls_through(&step.kind) && entry.next[i as usize] == Next::End {
+                self.edge(group, entry, i, Next::End, None);
             }
         }
     }

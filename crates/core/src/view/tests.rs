@@ -171,6 +171,8 @@ fn routes_are_drawn_with_their_labels_and_composites_as_groups() {
         "choose -> $end else",
         "ask -> $end rejected",
         "ask -> every timeout",
+        "ask -> $end ",
+        "every -> $end ",
         "every[]/one -> every[]/two ",
     ];
     assert_eq!(edges, expected);

@@ -31,8 +31,10 @@ fn duplicate_artifact() {
 fn unknown_artifact_source() {
     says(
         graph(vec![giving(work("build"), &["log"]), taking(after("b", &["build"]), "biuld", "log")]),
-        &["error[unknown-artifact-source] b: takes[0]: there is no step `biuld` to take an artifact from \
-           (did you mean `build`?)"],
+        &[
+            "error[unknown-artifact-source] b: takes[0].from: there is no step `biuld` to take an artifact from \
+           (did you mean `build`?)",
+        ],
     );
 }
 
@@ -40,7 +42,9 @@ fn unknown_artifact_source() {
 fn unknown_artifact() {
     says(
         graph(vec![giving(work("a"), &["report"]), taking(after("b", &["a"]), "a", "reprot")]),
-        &["error[unknown-artifact] b: takes[0]: `a` gives no artifact `reprot` (did you mean `report`?)"],
+        &[
+            "error[unknown-artifact] b: takes[0].artifact: `a` gives no artifact `reprot` (did you mean `report`?)",
+        ],
     );
 }
 
@@ -49,13 +53,13 @@ fn artifact_not_before() {
     says(
         graph(vec![giving(work("a"), &["log"]), taking(work("b"), "a", "log")]),
         &[
-            "error[artifact-not-before] b: takes[0]: `a` has not ended by then, so its artifact cannot be taken",
+            "error[artifact-not-before] b: takes[0].from: `a` has not ended by then, so its artifact cannot be taken",
         ],
     );
     says(
         graph(vec![taking(giving(work("a"), &["log"]), "a", "log")]),
         &[
-            "error[artifact-not-before] a: takes[0]: `a` has not ended by then, so its artifact cannot be taken",
+            "error[artifact-not-before] a: takes[0].from: `a` has not ended by then, so its artifact cannot be taken",
         ],
     );
     let far = vec![giving(work("a"), &["log"]), after("b", &["a"]), taking(after("c", &["b"]), "a", "log")];
@@ -79,15 +83,17 @@ fn calls_give_what_they_export() {
     assert!(main("make", "log", "shared").is_empty());
     assert_eq!(
         main("maek", "log", "shared"),
-        ["error[unknown-export-source] sub: exports[0]: `child` has no step `maek` to export from \
+        ["error[unknown-export-source] sub: exports[0].from: `child` has no step `maek` to export from \
           (did you mean `make`?)"]
     );
     assert_eq!(
         main("make", "logs", "shared"),
-        ["error[unknown-artifact] sub: exports[0]: `make` gives no artifact `logs` (did you mean `log`?)"]
+        [
+            "error[unknown-artifact] sub: exports[0].artifact: `make` gives no artifact `logs` (did you mean `log`?)"
+        ]
     );
     assert_eq!(
         main("make", "log", "log"),
-        ["error[unknown-artifact] use: takes[0]: `sub` gives no artifact `log`"]
+        ["error[unknown-artifact] use: takes[0].artifact: `sub` gives no artifact `log`"]
     );
 }

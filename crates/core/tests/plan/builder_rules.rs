@@ -38,7 +38,10 @@ fn bad_name() {
     let hint = "(2 to 64 lower case letters, digits and dashes, from a letter to a letter or digit)";
     assert_eq!(
         refused([tool("Build")]),
-        [format!("error[bad-name] Build: id: `Build` cannot be an id {hint}")]
+        [format!(
+            "error[bad-name] Build: id: `Build` cannot be an id {}",
+            hint.replace(')', "; `build` would do)")
+        )]
     );
     assert_eq!(refused([tool("../x")]), [format!("error[bad-name] id: `../x` cannot be an id {hint}")]);
     let bad = define_workflow(WorkflowDefinition::new("a", "x")).step(define_step(tool("ab"))).commit();

@@ -26,10 +26,7 @@ fn a_dependency_on_a_step_inside_another_says_where_it_is() {
 
 #[test]
 fn unknown_target() {
-    says(
-        routed(vec![next("a", "c"), work("b")]),
-        &["error[unknown-target] a: next: there is no step `c` (did you mean `a`?)"],
-    );
+    says(routed(vec![next("a", "c"), work("b")]), &["error[unknown-target] a: next: there is no step `c`"]);
     let workflow = routed(vec![branch("route", &[("true", "here")], "there"), work("left")]);
     says(
         workflow,
@@ -57,7 +54,7 @@ fn cycle_in_a_graph() {
     let hint = "(each waits for the one before: a step cannot start after itself)";
     says(
         graph(vec![after("a", &["c"]), after("b", &["a"]), after("c", &["b"]), after("d", &["c"])]),
-        &[&format!("error[cycle] a: after: steps go in a circle: a -> b -> c -> a {hint}")],
+        &[&format!("error[cycle] a: after[0]: steps go in a circle: a -> b -> c -> a {hint}")],
     );
 }
 

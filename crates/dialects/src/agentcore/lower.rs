@@ -173,10 +173,14 @@ impl Steps<'_, '_> {
     /// A check that may only say no once would be a plain failure.
     fn max_iterations(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> u32 {
         const LEAST: u32 = 2;
-        let (span, message) = match (&source.max_iterations, step.field.value.field("max_iterations")) {
+        let written = step.field.value.field("max_iterations");
+        let (span, message) = match (&source.max_iterations, written) {
             (Some(given), _) if given.value >= LEAST => return given.value,
             (Some(given), _) => {
                 (given.span, format!("`max_iterations` is at least {LEAST} with a completion check"))
+            }
+            (None, Some(field)) if field.value.is_null() => {
+                (field.key_span, "`max_iterations` has no value, and a completion check needs one".to_owned())
             }
             // It has been reported.
             (None, Some(_)) => return LEAST,
@@ -186,7 +190,11 @@ impl Steps<'_, '_> {
                 (span, "a completion check needs `max_iterations`".to_owned())
             }
         };
-        let code = if source.max_iterations.is_some() { Code::BadNumber } else { Code::MissingField };
+        let code = match (&source.max_iterations, written) {
+            (Some(_), _) => Code::BadNumber,
+            (None, Some(_)) => Code::NoValue,
+            (None, None) => Code::MissingField,
+        };
         let hint = "say how often the step may be done again, such as `max_iterations: 5`";
         self.lowering.push(Diagnostic::new(code, step.field.value.source(), span, message).hint(hint));
         LEAST

@@ -8,7 +8,7 @@ use std::{
 use skein_core::{ids::StepId, ir::Scope};
 
 use super::{
-    defaults::{OnFailure, WorkerKind},
+    defaults::{ON_FAILURE, OnFailure, WorkerKind},
     syntax::{self, ConvergenceDef, Does, InputRef, Step},
 };
 use crate::{
@@ -52,11 +52,21 @@ fn check_inputs(step: &Step<'_>, inputs: &[InputRef], known: &Known<'_>, sink: &
         // A step that is not there is reported by the plan.
         let Some(giver) = known.get(from.as_str()) else { continue };
         if !waits.contains(from) {
-            sink.push(not_waited_for(step, input, sink));
+            // A name that is wrong there may have been meant for this one.
+            if *from == step.id || waits_are_known(step, known) {
+                sink.push(not_waited_for(step, input, sink));
+            }
         } else if giver.on_failure == OnFailure::Continue {
             sink.push(may_be_missing(step, input, giver, sink));
         }
     }
+}
+
+/// Whether what a step waits for could be read, and is there.
+fn waits_are_known(step: &Step<'_>, known: &Known<'_>) -> bool {
+    let Some(given) = step.field.value.get("depends_on") else { return true };
+    let is_known = |item: Node<'_>| item.raw().is_some_and(|name| known.contains_key(name));
+    given.items().map_or(given.is_null(), |mut items| items.all(is_known))
 }
 
 fn not_waited_for(step: &Step<'_>, input: &InputRef, sink: &Sink) -> Diagnostic {
@@ -67,7 +77,7 @@ fn not_waited_for(step: &Step<'_>, input: &InputRef, sink: &Sink) -> Diagnostic 
         let message = format!("`{}` takes from `{from}` and does not wait for it", step.id);
         (message, format!("add `{from}` to its `depends_on`"))
     };
-    Diagnostic::new(Code::NotBefore, &sink.source, input.place, message).hint(hint)
+    Diagnostic::new(Code::NotBefore, &sink.source, input.from.span, message).hint(hint)
 }
 
 fn may_be_missing(step: &Step<'_>, input: &InputRef, giver: &Step<'_>, sink: &Sink) -> Diagnostic {
@@ -93,11 +103,17 @@ fn warn_retry(step: &Step<'_>, sink: &mut Sink) {
             let source = field.value.source();
             sink.push(Diagnostic::new(Code::IgnoredField, source, field.value.mark(), message).hint(hint));
         }
-        (OnFailure::Abort | OnFailure::Continue, 1..) => {
+        (OnFailure::Abort | OnFailure::Continue, 1..) if is_said(node, "on_failure") => {
             warn_ignored(Some(node), &["max_retries"], "`on_failure` is not `retry`", sink);
         }
         _ => {}
     }
+}
+
+/// Whether a word that may be left out is one that is known, or left out.
+fn is_said(node: Node<'_>, name: &str) -> bool {
+    let word = node.get(name).filter(|value| !value.is_null());
+    word.is_none_or(|value| ON_FAILURE.iter().any(|(word, _)| value.raw() == Some(word)))
 }
 
 fn warn_worker(step: &Step<'_>, work: &syntax::Work<'_>, sink: &mut Sink) {
@@ -139,7 +155,9 @@ const SHARED: usize = 10;
 /// Steps that can run at the same time and change the same files.
 pub(super) fn warn_shared(scope: &Scope, lowering: &mut Lowering<'_>) {
     // With errors, what waits for what may not be what was meant.
-    if lowering.sink.has_errors() {
+    let ids: BTreeSet<&StepId> = scope.steps.iter().map(|step| &step.id).collect();
+    let mut waits = scope.steps.iter().flat_map(|step| &step.after);
+    if lowering.sink.has_errors() || waits.any(|id| !ids.contains(id)) {
         return;
     }
     for pair in overlap::shared_workspaces(scope, SHARED) {

@@ -76,6 +76,17 @@ pub(super) const OF_KINDS: &[(&str, &str)] = &[
     ("workflow", "subworkflow steps"),
 ];
 
+/// Fields that steps of one kind have and no others.
+pub(super) const ONLY: &[(&str, &str)] = &[
+    ("tool", "tool"),
+    ("action", "tool"),
+    ("resume", "suspend"),
+    ("approvers", "approval"),
+    ("over", "map"),
+    ("while", "loop"),
+    ("workflow", "subworkflow"),
+];
+
 pub(super) const RISKS: [RiskLevel; 4] =
     [RiskLevel::ReadOnly, RiskLevel::ScopedWrites, RiskLevel::ExternalEffects, RiskLevel::Irreversible];
 

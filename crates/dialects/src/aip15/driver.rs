@@ -173,7 +173,7 @@ pub(super) fn check_retry(given: Given<'_>, sink: &mut Sink) {
 fn exit_codes(given: Given<'_>, sink: &mut Sink) -> BTreeMap<i32, String> {
     let codes = given.node.get("exit_codes").filter(|node| !node.is_null());
     let Some(node) = codes else { return BTreeMap::new() };
-    let given = Given { name: "exit_codes", node };
+    let given = Given::new("exit_codes", node);
     let mut found = BTreeMap::new();
     let Some(fields) = node.fields() else {
         sink.push(given.wrong("a mapping of exit statuses and error codes"));

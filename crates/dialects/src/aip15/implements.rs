@@ -68,9 +68,9 @@ fn implementation(given: Given<'_>, sink: &mut Sink) -> Option<Implements> {
     let cost = fields.optional("cost_override").and_then(|given| cost(given, sink));
     let metadata = fields.optional("metadata").map(|given| given.node);
     let argv = metadata.and_then(|node| node.get("cli")?.get("argv"));
-    let argv = argv.map(|node| argv_of(Given { name: "argv", node }, sink));
+    let argv = argv.map(|node| argv_of(Given::new("argv", node), sink));
     let function = metadata.and_then(|node| node.get("builtin")?.get("function"));
-    let function = function.and_then(|node| Given { name: "function", node }.words(sink));
+    let function = function.and_then(|node| Given::new("function", node).words(sink));
     let http = metadata.and_then(|node| node.get("http")).and_then(|node| http_call(node, sink));
     let mcp = metadata.and_then(|node| node.get("mcp")).and_then(|node| mcp_call(node, sink));
     let (mcp, more) = mcp.unwrap_or_default();
@@ -102,7 +102,7 @@ fn mapping(given: Given<'_>, sink: &mut Sink) -> (BTreeMap<String, String>, Opti
         return (renames, transform);
     };
     for field in fields {
-        let inner = Given { name: field.key, node: field.value };
+        let inner = Given::new(field.key, field.value);
         if inner.node.fields().is_none() {
             let to = inner.words(sink).map(|to| to.value.to_owned());
             renames.extend(to.map(|to| (field.key.to_owned(), to)));

@@ -19,8 +19,8 @@ use crate::{
     code::Code,
     diagnostic::Diagnostic,
     project::Reference,
-    read::{Fields, Given},
-    yaml::Node,
+    read::{Fields, Given, brief},
+    yaml::{Node, Scalar},
 };
 
 pub(super) fn read(steps: &mut Steps<'_, '_>, fields: &mut Fields<'_>, kind: KindWord) -> Option<StepKind> {
@@ -210,6 +210,13 @@ fn read_approvers(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Vec<Approver> 
 }
 
 fn read_approver(steps: &mut Steps<'_, '_>, given: Given<'_>) -> Option<Approver> {
+    if let Some(Scalar::Text(name)) = given.node.scalar() {
+        let message = format!("an approver is a `role` or a `userId`, found the text `{}`", brief(name));
+        let diagnostic = Diagnostic::new(Code::WrongType, given.node.source(), given.node.mark(), message);
+        let meant = given.node.under("role");
+        steps.lowering.push(diagnostic.hint(format!("a role is `{meant}`")).fix(given.span(), meant));
+        return None;
+    }
     let mut fields = Fields::of(given.node, "an approver", steps.lowering.sink)?;
     let (role, user) = (fields.optional("role"), fields.optional("userId"));
     let misspelt = given

@@ -89,7 +89,7 @@ pub(super) fn metadata(
         return (Map::new(), XSkein::default());
     };
     let skein = given.node.get("skein").filter(|node| !node.is_null());
-    let skein = skein.map(|node| XSkein::read(Given { name: "skein", node }, level, extra, sink));
+    let skein = skein.map(|node| XSkein::read(Given::new("skein", node), level, extra, sink));
     (metadata, skein.unwrap_or_default())
 }
 

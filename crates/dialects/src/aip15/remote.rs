@@ -103,7 +103,7 @@ fn named(given: Given<'_>, sink: &mut Sink) -> Texts {
     };
     let mut found = Texts::new();
     for field in fields {
-        let inner = Given { name: field.key, node: field.value };
+        let inner = Given::new(field.key, field.value);
         match inner.node.raw().map(call::parse) {
             Some(Ok(text)) => found.push((field.key.to_owned(), text)),
             Some(Err(why)) => unfit(inner, &why, sink),
@@ -242,7 +242,7 @@ pub(super) fn mcp_call(node: Node<'_>, sink: &mut Sink) -> Option<(McpCall, BTre
     let mut renames = BTreeMap::new();
     if let Some(given) = fields.optional("argument_mapping") {
         for field in given.node.fields().into_iter().flatten() {
-            let to = Given { name: field.key, node: field.value }.words(sink);
+            let to = Given::new(field.key, field.value).words(sink);
             renames.extend(to.map(|to| (field.key.to_owned(), to.value.to_owned())));
         }
         if given.node.fields().is_none() {

@@ -32,7 +32,7 @@ pub(super) fn read(given: Given<'_>, sink: &mut Sink) -> Vec<Trigger> {
 pub fn routine(source: Arc<Source>) -> Vec<Diagnostic> {
     let mut sink = Sink::new(source);
     if let Some(tree) = front_matter(&mut sink) {
-        let given = Given { name: "routine", node: tree.root() };
+        let given = Given::new("routine", tree.root());
         inline_routine(given, &["schema", "id", "description", "target"], &mut sink);
     }
     sink.finish().into_iter().filter(|said| said.severity != Severity::Note).collect()

@@ -16,7 +16,7 @@ use skein_core::{
 
 use super::{
     action,
-    defaults::{KINDS, KindWord, OF_KINDS},
+    defaults::{KINDS, KindWord, OF_KINDS, ONLY},
     kinds, policy,
     tool::{self, Tool},
     value::value,
@@ -135,7 +135,9 @@ impl<'a, 'l> Steps<'a, 'l> {
 
     fn step(&mut self, node: Node<'_>) -> Option<StepDefinition> {
         let word = node.get("kind").and_then(Node::raw);
-        let known = KINDS.iter().find(|(kind, _)| Some(*kind) == word).map(|(_, kind)| *kind);
+        let guess = guessed(node);
+        let known =
+            KINDS.iter().find(|(kind, _)| Some(*kind) == word).copied().or(guess).map(|(_, kind)| kind);
         let what = known.map_or("a step", KindWord::what);
         let fields = Fields::of(node, what, self.lowering.sink);
         let Some(mut fields) = fields else {
@@ -143,8 +145,19 @@ impl<'a, 'l> Steps<'a, 'l> {
             return None;
         };
         let id = self.id(&mut fields);
-        let kind = fields.required("kind", self.lowering.sink);
-        let kind = kind.and_then(|given| given.one_of(KINDS, self.lowering.sink));
+        let kind = match guess {
+            Some((word, kind)) => {
+                fields.optional("kind");
+                let message = "a step needs `kind`";
+                let diagnostic = Diagnostic::new(Code::MissingField, node.source(), fields.head(), message);
+                self.lowering.push(diagnostic.hint(format!("by its fields, it is `kind: {word}`")));
+                Some(Spanned::new(kind, fields.head()))
+            }
+            None => {
+                let kind = fields.required("kind", self.lowering.sink);
+                kind.and_then(|given| given.one_of(KINDS, self.lowering.sink))
+            }
+        };
         let mut step = self.common(&mut fields, id.as_ref(), known);
         match kind {
             Some(kind) => match kinds::read(self, &mut fields, kind.value) {
@@ -282,7 +295,7 @@ impl<'a, 'l> Steps<'a, 'l> {
             return Map::new();
         };
         let read = |field: crate::yaml::Field<'_>, sink: &mut _| {
-            (field.key.to_owned(), value(Given { name: field.key, node: field.value }, sink))
+            (field.key.to_owned(), value(Given::new(field.key, field.value), sink))
         };
         fields.map(|field| read(field, self.lowering.sink)).collect()
     }
@@ -330,6 +343,21 @@ impl<'a, 'l> Steps<'a, 'l> {
     }
 }
 
+/// The kind of a step that does not say it, by a field that no other kind has.
+fn guessed(node: Node<'_>) -> Option<(&'static str, KindWord)> {
+    let is_kind = |key: &str| key != "id" && closest(key, ["kind"].into_iter()).is_some();
+    if node.get("kind").is_some() || node.fields()?.any(|field| is_kind(field.key)) {
+        return None;
+    }
+    let branches = node.get("branches").and_then(|node| node.items()?.next());
+    let word = match branches {
+        Some(first) if first.get("when").is_some() => "branch",
+        Some(first) => first.get("steps").map(|_| "parallel")?,
+        None => ONLY.iter().find(|(field, _)| node.get(field).is_some())?.1,
+    };
+    KINDS.iter().find(|(known, _)| *known == word).copied()
+}
+
 /// Other formats have our own fields under another name.
 pub(super) fn ours(field: &str) -> Option<String> {
     (field == "x-skein").then(|| "here it is `metadata.skein`".to_owned())
@@ -346,9 +374,14 @@ pub(super) fn target(given: Option<Given<'_>>, steps: &mut Steps<'_, '_>) -> Opt
         let diagnostic = Diagnostic::new(Code::UnknownStep, source, given.node.mark(), message);
         let hint = format!("the end of the steps is `{end}`");
         steps.lowering.push(diagnostic.hint(hint).fix_word(given.span(), end));
+    } else if text.eq_ignore_ascii_case(END_WORD) {
+        steps.late.push((Spanned::new(text.to_owned(), given.span()), &[aip15::END]));
     }
     Some(text.to_owned())
 }
+
+/// What is meant for the end where no step is called so.
+const END_WORD: &str = "end";
 
 /// What happens when nothing comes in time: one of a few words, or a step. A step may only be read later, so what is
 /// neither is said in the end.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use skein_core::{
     builder::WorkflowDefinition,
-    ir::{FileIn, FileOut},
+    closest::closest,
+    ir::{FileIn, FileOut, Schema, SchemaError},
 };
 
 use super::{
@@ -98,6 +99,7 @@ fn schemas(definition: &mut WorkflowDefinition, fields: &mut Fields<'_>, sink: &
     if let Some(given) = fields.required("inputs", sink) {
         definition.input_schema = policy::schema(given, sink).unwrap_or(Value::Bool(true));
         refuse_other_inputs(given, sink);
+        advise_inputs(given, sink);
     }
     if let Some(given) = fields.required("outputs", sink) {
         definition.output_schema = policy::schema(given, sink).unwrap_or(Value::Bool(true));
@@ -109,6 +111,32 @@ fn schemas(definition: &mut WorkflowDefinition, fields: &mut Fields<'_>, sink: &
         } else {
             definition.result = Some(value::value(given, sink));
         }
+    }
+}
+
+/// What a schema may say, and no run without the parameter would get past.
+fn advise_inputs(given: Given<'_>, sink: &mut Sink) {
+    let properties = given.node.get("properties").and_then(|node| node.fields());
+    let names: Vec<&str> = properties.clone().into_iter().flatten().map(|field| field.key).collect();
+    for field in properties.into_iter().flatten() {
+        let Some(default) = field.value.get("default") else { continue };
+        // A schema that is none is told by the plan.
+        let wrong = Schema::new(field.value.json()).check(&default.json());
+        if let Err(why @ SchemaError::Value { .. }) = wrong {
+            let message = format!("the default of `{}` is not what its schema asks for: {why}", field.key);
+            sink.push(Diagnostic::new(Code::TypeClash, default.source(), default.mark(), message));
+        }
+    }
+    for item in given.node.get("required").and_then(|node| node.items()).into_iter().flatten() {
+        let Some(name) = item.raw().filter(|name| !names.is_empty() && !names.contains(name)) else {
+            continue;
+        };
+        let message = format!("`{name}` is required, and no property says what it is");
+        let diagnostic = Diagnostic::new(Code::TypeClash, item.source(), item.mark(), message);
+        sink.push(match closest(name, names.iter().copied()) {
+            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix_word(item.span(), near),
+            None => diagnostic,
+        });
     }
 }
 

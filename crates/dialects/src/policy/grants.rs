@@ -264,7 +264,7 @@ impl Condition {
 
 impl Requirement {
     fn read(given: Given<'_>, sink: &mut Sink) -> Option<Requirement> {
-        let applies = given.node.get("applies_to").map(|node| Given { name: "applies_to", node });
+        let applies = given.node.get("applies_to").map(|node| Given::new("applies_to", node));
         let applies = applies.and_then(|given| given.list(sink)).unwrap_or_default();
         let applies_to = applies
             .into_iter()

@@ -39,6 +39,20 @@ impl Tree {
         Node { tree: self, number }
     }
 
+    /// Gives the field whose key stands at a place another name, so that it is read as that one.
+    pub fn rename(&mut self, key: Span, name: &str) {
+        let Some(at) = self.entries.iter().position(|entry| entry.key_span == key) else { return };
+        self.entries[at].key = Text::Own(u32::try_from(self.texts.len()).expect("sources are limited"));
+        self.texts.push(name.into());
+        for (_, data) in &mut self.nodes {
+            if let Data::Map(run, lengths) = data
+                && run.range().contains(&at)
+            {
+                lengths.0 |= Lengths::bit(name.len());
+            }
+        }
+    }
+
     pub(super) fn entries(&self, run: Run) -> &[Entry] {
         &self.entries[run.range()]
     }

@@ -39,6 +39,7 @@ const AGENTCORE: &[&str] = &[
     "two-cycles.yaml",
     "two-inputs-of-one-name.yaml",
     "two-outputs-of-one-name.yaml",
+    "unknown-dependency-of-a-shared-workspace.yaml",
     "unknown-dependency.yaml",
 ];
 const AIP15: &[&str] = &[
@@ -51,6 +52,7 @@ const AIP15: &[&str] = &[
     "compensation-target-unknown.md",
     "condition-is-a-tag.md",
     "conflict-of-an-unknown-step.md",
+    "cycle-with-its-ways.md",
     "cycle.md",
     "duplicate-key.md",
     "item-outside-a-map.md",
@@ -76,7 +78,9 @@ const AIP15: &[&str] = &[
     "tag.md",
     "tool-not-in-the-project.md",
     "unknown-action.md",
+    "unreachable-and-reads.md",
     "unreachable.md",
+    "what-only-follows.md",
 ];
 const IOA: &[&str] = &[
     "calls-with-the-wrong-values.yaml",
@@ -115,6 +119,7 @@ const SWDL: &[&str] = &[
     "item-outside-fan-out.yaml",
     "longest-delay-too-short.yaml",
     "nested-expression.yaml",
+    "operators-of-other-languages.yaml",
     "override-adds-a-tool.yaml",
     "override-adds-an-approver.yaml",
     "override-changes-how-long-a-gate-waits.yaml",

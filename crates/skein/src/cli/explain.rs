@@ -8,13 +8,13 @@ use crate::{exit::Exit, output::Output};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Such as SK0101; without one, all codes are listed.
+    /// Such as SK0101, or only 101; without one, all codes are listed.
     code: Option<String>,
 }
 
 pub fn run(arguments: &Arguments, output: Output) -> Exit {
     let Some(text) = &arguments.code else { return list(output) };
-    let Ok(code) = text.parse::<Code>() else {
+    let Some(code) = named(text) else {
         let hint = Some("`skein explain` lists all codes");
         return output.refuse(Exit::Refused, &format!("there is no code `{text}`"), hint);
     };
@@ -27,6 +27,12 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
         output.text(code.page());
     }
     Exit::Done
+}
+
+/// A code, or only its number.
+fn named(text: &str) -> Option<Code> {
+    let number = text.parse::<u16>().ok().map(|number| format!("SK{number:04}"));
+    number.as_deref().unwrap_or(text).parse().ok()
 }
 
 /// What a code is about, in a line.

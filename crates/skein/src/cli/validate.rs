@@ -143,11 +143,17 @@ impl Checked {
     }
 
     fn errors(&self) -> usize {
-        self.diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count()
+        self.count(Severity::Error)
     }
 
     fn warnings(&self) -> usize {
-        self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Warning).count()
+        self.count(Severity::Warning)
+    }
+
+    /// How many there are, with those that are not shown.
+    fn count(&self, severity: Severity) -> usize {
+        let such = self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == severity);
+        such.map(|diagnostic| diagnostic.count).sum()
     }
 
     fn summary(&self, valid: bool, output: Output) -> String {

@@ -16,7 +16,8 @@ const NAMED: usize = 8;
 /// The whole graph; what is inside a step stands below it, indented.
 pub fn ascii(graph: &Graph, paint: Paint) -> String {
     let index = Index::of(graph);
-    let mut drawing = Drawing { index: &index, paint, lines: Vec::new(), back: BTreeSet::new() };
+    let (back, bundles) = (BTreeSet::new(), BTreeMap::new());
+    let mut drawing = Drawing { index: &index, paint, lines: Vec::new(), back, bundles };
     for (number, group) in index.workflows.iter().enumerate() {
         if number > 0 {
             let heading = format!("workflow {}", graph.groups[*group].label);
@@ -33,6 +34,8 @@ struct Drawing<'a> {
     lines: Vec<String>,
     /// Edges to an earlier step, which are told and not drawn.
     back: BTreeSet<(usize, usize)>,
+    /// Steps that are drawn as one, by the first of them.
+    bundles: BTreeMap<usize, Vec<usize>>,
 }
 
 impl Drawing<'_> {
@@ -48,10 +51,37 @@ impl Drawing<'_> {
                 self.index.targets(node).into_iter().filter(|target| place.get(target) > place.get(&node));
             targets.collect::<Vec<_>>()
         };
-        match rails::draw(&order, down) {
+        let rows = rails::draw(&order, down).or_else(|| {
+            let bundles = self.bundled(&order);
+            let kept: Vec<usize> = order.iter().copied().filter(|node| bundles.contains_key(node)).collect();
+            let among = |node: usize| down(node).into_iter().filter(|to| bundles.contains_key(to)).collect();
+            let rows = rails::draw(&kept, among)?;
+            self.bundles.extend(bundles);
+            Some(rows)
+        });
+        match rows {
             Some(rows) => rows.iter().for_each(|row| self.row(row, indent)),
             None => order.iter().for_each(|node| self.listed(*node, indent)),
         }
+    }
+
+    /// Steps of which nothing but the name differs: they follow the same, the same follow them, and they hold nothing.
+    fn bundled(&self, order: &[usize]) -> BTreeMap<usize, Vec<usize>> {
+        let mut sources: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for node in order {
+            self.index.targets(*node).into_iter().for_each(|to| sources.entry(to).or_default().push(*node));
+        }
+        let mut first: BTreeMap<(Vec<usize>, Vec<usize>), usize> = BTreeMap::new();
+        let mut bundles: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for node in order {
+            let alike = (sources.remove(node).unwrap_or_default(), self.index.targets(*node));
+            let plain = self.index.inside[*node].is_empty()
+                && self.routes(*node).is_empty()
+                && matches!(self.index.graph.nodes[*node].kind, NodeKind::Step(KindName::Work));
+            let with = if plain { *first.entry(alike).or_insert(*node) } else { *node };
+            bundles.entry(with).or_default().push(*node);
+        }
+        bundles
     }
 
     /// Every node after those with an edge to it, else in the order of the plan. Of a circle, one comes first that leads
@@ -108,16 +138,10 @@ impl Drawing<'_> {
 
     /// Where there are too many rails: each step and those that follow it.
     fn listed(&mut self, node: usize, indent: &str) {
-        let targets = self.index.targets(node);
-        let names: Vec<&str> =
-            targets.iter().take(NAMED).map(|target| self.index.graph.nodes[*target].label.as_str()).collect();
-        let more = if targets.len() > NAMED {
-            format!(" and {} more", targets.len() - NAMED)
-        } else {
-            String::new()
+        let then = match self.names(&self.index.targets(node)) {
+            names if names.is_empty() => names,
+            names => format!("  then {names}"),
         };
-        let then =
-            if names.is_empty() { String::new() } else { format!("  then {}{more}", names.join(", ")) };
         self.lines.push(format!("{indent}● {}{}", self.label(node), self.paint.faint(&then)));
         self.inner(node, &format!("{indent}    "));
     }
@@ -134,11 +158,31 @@ impl Drawing<'_> {
         }
     }
 
+    /// What a node is called among those beside it.
+    fn short(&self, node: usize) -> &str {
+        let id = &self.index.graph.nodes[node].id;
+        id.rsplit('/').next().unwrap_or(id).trim_start_matches('$')
+    }
+
+    /// The names of some nodes, as many as are worth reading.
+    fn names(&self, nodes: &[usize]) -> String {
+        let names = nodes.iter().take(NAMED).map(|node| self.short(*node));
+        let names = names.collect::<Vec<_>>().join(", ");
+        match nodes.len().saturating_sub(NAMED) {
+            0 => names,
+            more => format!("{names} and {more} more"),
+        }
+    }
+
     fn label(&self, node: usize) -> String {
+        if let Some(nodes) = self.bundles.get(&node).filter(|nodes| nodes.len() > 1) {
+            let count = self.paint.faint(&format!("  {} side by side", nodes.len()));
+            return format!("{}{count}", self.paint.name(&self.names(nodes)));
+        }
         let drawn = &self.index.graph.nodes[node];
         let name = match drawn.kind {
             NodeKind::Mark(_) => return self.paint.faint("end"),
-            NodeKind::Step(_) => self.paint.name(drawn.id.rsplit('/').next().unwrap_or(&drawn.id)),
+            NodeKind::Step(_) => self.paint.name(self.short(node)),
         };
         let kind = match drawn.kind {
             NodeKind::Step(KindName::Work) | NodeKind::Mark(_) => "",
@@ -159,14 +203,57 @@ impl Drawing<'_> {
 
     /// Where a step leads under which condition, or back to.
     fn routes(&self, node: usize) -> Vec<String> {
-        let name = |to: usize| {
-            let id = &self.index.graph.nodes[to].id;
-            id.rsplit('/').next().unwrap_or(id).trim_start_matches('$').to_owned()
-        };
         let told = |(to, label): &(usize, Option<&str>)| match label {
-            Some(label) => Some(format!("{label} → {}", name(*to))),
-            None => self.back.contains(&(node, *to)).then(|| format!("then → {}", name(*to))),
+            Some(label) => Some(format!("{label} → {}", self.short(*to))),
+            None => self.back.contains(&(node, *to)).then(|| format!("then → {}", self.short(*to))),
         };
         self.index.edges[node].iter().filter_map(told).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use skein_core::view::{Edge, Group, Node};
+
+    use super::*;
+
+    fn drawn(names: &[String], edges: impl IntoIterator<Item = (usize, usize)>) -> String {
+        let node = |name: &String| Node {
+            id: name.clone(),
+            label: name.clone(),
+            kind: NodeKind::Step(KindName::Work),
+            group: 0,
+            calls: None,
+            status: None,
+            counts: BTreeMap::new(),
+        };
+        let edge = |(from, to): (usize, usize)| {
+            let (from, to) = (names[from].clone(), names[to].clone());
+            Edge { from, to, label: None }
+        };
+        let group = Group { id: String::new(), label: "x".into(), kind: GroupKind::Workflow, inside: None };
+        let (nodes, edges) = (names.iter().map(node).collect(), edges.into_iter().map(edge).collect());
+        ascii(&Graph { groups: vec![group], nodes, edges }, Paint(false))
+    }
+
+    #[test]
+    fn many_that_differ_only_in_their_names_are_drawn_as_one() {
+        let names: Vec<String> = (0..32).map(|i| format!("s{i}")).collect();
+        let edges = (1..31).flat_map(|i| [(0, i), (i, 31)]);
+        assert_eq!(
+            drawn(&names, edges),
+            "● s0\n│\n● s1, s2, s3, s4, s5, s6, s7, s8 and 22 more  30 side by side\n│\n● s31\n"
+        );
+    }
+
+    #[test]
+    fn many_that_differ_are_listed() {
+        let names: Vec<String> = (0..60).map(|i| format!("s{i}")).collect();
+        let edges = (1..30).flat_map(|i| [(0, i), (i, 30 + i)]);
+        let drawn = drawn(&names, edges);
+        assert!(drawn.starts_with("● s0  then s1, s2, s3, s4, s5, s6, s7, s8 and 21 more\n"), "{drawn}");
+        assert!(drawn.contains("\n● s1  then s31\n"), "{drawn}");
     }
 }

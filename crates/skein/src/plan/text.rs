@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use skein_core::{plan::grouped, time::Millis};
 use skein_host::wall::Kept;
+use unicode_width::UnicodeWidthStr;
 
 use super::{
     Batch, BatchSort, Confined, Estimate, Inner, Longest, PerItem, PlanView, StepView,
@@ -19,6 +20,14 @@ pub fn text(view: &PlanView, paint: Paint) -> String {
     page.batches(&view.batches, 0);
     page.foot(view);
     page.text
+}
+
+/// Names of more columns have a line of their own.
+const WIDEST: usize = 28;
+
+/// How many columns the names of some steps take, as far as others stand beside them.
+fn width<'a>(steps: impl IntoIterator<Item = &'a StepView>) -> usize {
+    steps.into_iter().map(|step| step.id.width()).max().unwrap_or_default().min(WIDEST)
 }
 
 struct Page {
@@ -41,6 +50,9 @@ impl Page {
         let hash: String = about.hash.chars().take(12).collect();
         let aside = self.paint.faint(&format!("{}, plan {hash}", about.dialect));
         self.line(&format!("{}{version}  {aside}", self.paint.title(&about.id)));
+        if let Some(name) = about.name.as_ref().filter(|name| **name != about.id) {
+            self.line(name);
+        }
         if let Some(description) = &about.description {
             description.trim().lines().for_each(|line| self.line(line));
         }
@@ -54,7 +66,7 @@ impl Page {
         let indent = " ".repeat(depth);
         // One step after nothing and before nothing needs no heading inside another.
         if let ([Batch { sort: BatchSort::Sequential, steps, .. }], 1..) = (batches, depth) {
-            return steps.iter().for_each(|step| self.step(step, depth, step.id.chars().count().min(28)));
+            return steps.iter().for_each(|step| self.step(step, depth, width([step])));
         }
         for batch in batches {
             let sort = match batch.sort {
@@ -68,8 +80,7 @@ impl Page {
                 self.line("");
             }
             self.line(&format!("{indent}{}", self.paint.faint(&format!("Batch {}{sort}", batch.number))));
-            let width =
-                batch.steps.iter().map(|step| step.id.chars().count()).max().unwrap_or_default().min(28);
+            let width = width(&batch.steps);
             batch.steps.iter().for_each(|step| self.step(step, depth + 2, width));
         }
     }
@@ -77,10 +88,16 @@ impl Page {
     fn step(&mut self, step: &StepView, depth: usize, width: usize) {
         let mut facts = facts(step).into_iter();
         let first = facts.next().unwrap_or_default();
-        let name = self.paint.name(&format!("{:width$}", step.id));
-        self.line(&format!("{:depth$}{name}  {first}", ""));
-        let indent = depth + width + 2;
-        if let Some(about) = &step.description {
+        let (name, indent) = (self.paint.name(&step.id), depth + width + 2);
+        match (width + 2).checked_sub(step.id.width()) {
+            Some(gap @ 2..) => self.line(&format!("{:depth$}{name}{:gap$}{first}", "", "")),
+            _ => {
+                self.line(&format!("{:depth$}{name}", ""));
+                self.line(&format!("{:indent$}{first}", ""));
+            }
+        }
+        let name = step.name.as_ref().filter(|name| name.as_str() != step.id);
+        for about in name.into_iter().chain(&step.description) {
             self.line(&format!("{:indent$}{}", "", self.paint.faint(&short(about))));
         }
         for fact in facts {

@@ -5,7 +5,7 @@ mod convergence;
 mod step;
 mod work;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use skein_core::{expr::Span, ids::IdError, time::Millis};
 
@@ -80,7 +80,7 @@ fn read_version(fields: &mut Fields<'_>, sink: &mut Sink) {
 
 /// What an earlier run left in this directory is replaced, so that it cannot be the workspace itself.
 fn read_context_dir<'a>(given: Given<'a>, sink: &mut Sink) -> Option<&'a str> {
-    let directory = path(Some(given), sink)?;
+    let directory = path(Some(given), sink).filter(|directory| !directory.is_empty())?;
     if path::normal(directory).is_empty() {
         let message = format!("`context_dir` cannot be `{directory}`: it is the workspace itself");
         let hint = "name a folder of its own, such as `./context`: each run replaces what is in it";
@@ -172,21 +172,6 @@ fn checked_name<T>(
             let message = format!("`{}` cannot be a name: {why}", brief(text));
             sink.push(Diagnostic::new(Code::BadName, &source, span, message));
             None
-        }
-    }
-}
-
-/// Warns of what a list holds twice.
-fn warn_twice<T: Ord>(items: &[(Span, T)], what: &str, sink: &mut Sink) {
-    if items.len() < 2 {
-        return;
-    }
-    let mut seen = BTreeMap::new();
-    for (span, item) in items {
-        if let Some(first) = seen.insert(item, *span) {
-            let message = format!("{what} names this twice, and once is enough");
-            let diagnostic = Diagnostic::new(Code::IgnoredField, &sink.source, *span, message);
-            sink.push(diagnostic.also(first, "first here"));
         }
     }
 }

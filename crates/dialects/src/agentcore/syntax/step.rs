@@ -2,11 +2,12 @@
 
 use skein_core::{ids::StepId, limits, time::Millis};
 
-use super::{InputRef, Work, artifact, checked_name, length, text, warn_twice};
+use super::{InputRef, Work, artifact, checked_name, length, text};
 use crate::{
     agentcore::defaults::{ON_FAILURE, OnFailure, RESERVED_STEPS},
     border::Border,
     code::Code,
+    common::waits_for,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given, Spanned},
     xskein::{Extra, OwnSkein},
@@ -44,7 +45,7 @@ impl<'a> Step<'a> {
         let mut fields = Fields::under(field, "a step", sink)?;
         let description = text(fields.optional("description"), sink);
         let does = Does::read(&mut fields, sink);
-        let depends_on = names(fields.optional("depends_on"), sink);
+        let depends_on = waits_for(fields.optional("depends_on"), sink);
         let timeout = length(fields.optional("timeout"), sink);
         let most = limits::ATTEMPTS - 1;
         let max_retries = fields.optional("max_retries").and_then(|given| given.whole(0..=most, sink));
@@ -69,21 +70,6 @@ impl<'a> Step<'a> {
             border,
         })
     }
-}
-
-/// Names of steps, each once.
-fn names(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<Spanned<StepId>> {
-    let items = given.and_then(|given| given.items(sink));
-    let mut names: Vec<Spanned<StepId>> =
-        items.into_iter().flatten().filter_map(|item| item.name(|text| StepId::new(text), sink)).collect();
-    if names.len() < 2 {
-        return names;
-    }
-    let places: Vec<_> = names.iter().map(|name| (name.span, &name.value)).collect();
-    warn_twice(&places, "`depends_on`", sink);
-    let mut seen = std::collections::BTreeSet::new();
-    names.retain(|name| seen.insert(name.value.clone()));
-    names
 }
 
 /// The fields of a step that only mean something when a worker does it.

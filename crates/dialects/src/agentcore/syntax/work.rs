@@ -2,10 +2,11 @@
 
 use skein_core::{ir::Capability, limits, time::Millis};
 
-use super::{ConvergenceDef, InputRef, OutputDef, artifact, count, length, path, warn_twice};
+use super::{ConvergenceDef, InputRef, OutputDef, artifact, count, length, path};
 use crate::{
     agentcore::defaults::{CAPABILITIES, ON_EXHAUSTED, WorkerKind, workers},
     code::Code,
+    common::warn_twice,
     diagnostic::{Diagnostic, Sink},
     path::{PathError, below},
     read::{Fields, Given, Spanned},
@@ -80,15 +81,15 @@ impl<'a> WorkerDef<'a> {
 }
 
 fn read_capabilities(given: Given<'_>, sink: &mut Sink) -> Vec<Capability> {
-    let Some(items) = given.list(sink) else { return Vec::new() };
-    if items.is_empty() {
+    let items = given.list_of_words(sink);
+    if given.node.items().is_some_and(|items| items.len() == 0) {
         let message = "`capabilities` names nothing that the worker may do";
         let hint = "a worker that only reads has `[READ]`";
         sink.push(Diagnostic::new(Code::NoValue, given.node.source(), given.node.mark(), message).hint(hint));
     }
-    let words = items.into_iter().filter_map(|item| item.one_of(CAPABILITIES, sink));
+    let words = items.filter_map(|item| item.one_of(CAPABILITIES, sink));
     let words: Vec<_> = words.map(|word| (word.span, word.value)).collect();
-    warn_twice(&words, "`capabilities`", sink);
+    warn_twice(&words, "capabilities", sink);
     let mut capabilities: Vec<Capability> = words.into_iter().map(|(_, word)| word).collect();
     capabilities.sort_unstable();
     capabilities.dedup();

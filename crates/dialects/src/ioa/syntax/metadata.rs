@@ -81,6 +81,6 @@ fn read_marks(given: Given<'_>, sink: &mut Sink) {
         return;
     };
     for mark in marks.filter(|mark| mark.value.scalar().is_none()) {
-        sink.push(Given { name: mark.key, node: mark.value }.wrong("one value"));
+        sink.push(Given::new(mark.key, mark.value).wrong("one value"));
     }
 }

@@ -76,8 +76,12 @@ impl<'a> Resource<'a> {
         fields.required("apiVersion", sink).map(|given| given.one_of(API_VERSIONS, sink));
         let kind = fields.required("kind", sink).and_then(|given| given.words(sink));
         if let Some(kind) = kind.filter(|kind| kind.value != KIND) {
-            sink.push(other_kind(&kind, sink));
-            return None;
+            let other = other_kind(&kind, sink);
+            let meant = other.fix.is_some();
+            sink.push(other);
+            if !meant {
+                return None;
+            }
         }
         let metadata = fields.required("metadata", sink).and_then(|_| fields.field("metadata"));
         let metadata = metadata.and_then(|field| Metadata::read(field, sink));

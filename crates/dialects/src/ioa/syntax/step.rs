@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     border::{Border, CALL, call},
+    common::waits_for,
     diagnostic::Sink,
     read::{Fields, Given, Spanned},
     xskein::{Extra, OwnSkein},
@@ -38,8 +39,7 @@ impl<'a> Step<'a> {
         let id = fields.required("name", sink).and_then(|given| step_id(given, sink));
         let agent = fields.required("agent", sink).and_then(|given| given.words(sink));
         let action = fields.required("action", sink).and_then(|given| given.words(sink));
-        let depends_on = fields.optional("dependsOn").and_then(|given| given.items(sink));
-        let depends_on = depends_on.into_iter().flatten().filter_map(|item| step_id(item, sink)).collect();
+        let depends_on = waits_for(fields.optional("dependsOn"), sink);
         let timeout = length(fields.optional("timeout"), sink);
         let retry =
             fields.optional("retryPolicy").and_then(|given| RetryPolicy::read(given, sink)).map(Box::new);

@@ -6,8 +6,9 @@ use super::{Declared, Input, StageContext, StagePolicy, flag, id, is_plain, leng
 use crate::{
     border::{CALL, call},
     code::Code,
+    common::waits_for,
     diagnostic::{Diagnostic, Sink},
-    read::{Fields, Given, Spanned},
+    read::{Fields, Given},
     swdl::defaults::{ARTIFACTS, GATE_KINDS, HANDOFF_FORMATS, ON_TIMEOUT, OnTimeout, STAGE_TYPES, StageType},
     xskein::{Extra, OwnSkein},
     yaml::Node,
@@ -106,7 +107,8 @@ impl<'a> Stage<'a> {
         let id = id(fields.required("id", sink), sink).and_then(|id| StepId::new(id).ok());
         let name = words(fields.required("name", sink), sink);
         let description = super::text(fields.optional("description"), sink);
-        let depends_on = names(fields.optional("depends_on"), sink);
+        let depends_on = waits_for(fields.optional("depends_on"), sink);
+        let depends_on = depends_on.into_iter().map(|name| name.value).collect();
         let condition = fields.optional("condition").filter(|given| is_scalar(*given, sink));
         let (does, fans_out) = Does::read(&mut fields, sink);
         let policy = fields
@@ -141,19 +143,13 @@ fn is_scalar(given: Given<'_>, sink: &mut Sink) -> bool {
     given.node.raw().is_some()
 }
 
-fn names(given: Option<Given<'_>>, sink: &mut Sink) -> Vec<StepId> {
-    let items = given.and_then(|given| given.items(sink));
-    let names = items.into_iter().flatten().filter_map(|item| item.name(|text| StepId::new(text), sink));
-    names.map(|Spanned { value, .. }| value).collect()
-}
-
 impl<'a> Does<'a> {
     /// What it does, and whether it says that it is a fan-out.
     fn read(fields: &mut Fields<'a>, sink: &mut Sink) -> (Does<'a>, bool) {
         let given = fields.optional("type");
         let ty = match given {
             Some(given) => given.one_of(STAGE_TYPES, sink).map(|word| word.value),
-            None => Some(StageType::default()),
+            None => Some(of_block(fields, sink).unwrap_or_default()),
         };
         let Some(ty) = ty else {
             for (name, _) in OF_TYPE {
@@ -181,8 +177,23 @@ impl<'a> Does<'a> {
     }
 }
 
+/// The type of a stage that does not say it, if it has the block of another type than the usual one and nothing else
+/// to do. That it must say it is told.
+fn of_block(fields: &Fields<'_>, sink: &mut Sink) -> Option<StageType> {
+    let mut blocks = OF_TYPE.iter().filter(|(_, of)| *of != StageType::Agent);
+    let (name, ty) = blocks.find(|(name, _)| fields.field(name).is_some())?;
+    if fields.field("roles").is_some() || call(block(fields), sink).is_some() {
+        return None;
+    }
+    let field = fields.field(name)?;
+    let message = format!("a stage with `{name}` must say that it is one of that type");
+    let diagnostic = Diagnostic::new(Code::MissingField, field.value.source(), field.key_span, message);
+    sink.push(diagnostic.hint(format!("add `type: {name}`")));
+    Some(*ty)
+}
+
 fn block<'a>(fields: &Fields<'a>) -> Option<Given<'a>> {
-    fields.node().get("x-skein").map(|node| Given { name: "x-skein", node })
+    fields.node().get("x-skein").map(|node| Given::new("x-skein", node))
 }
 
 /// The fields that only mean something where an agent does the stage.

@@ -145,8 +145,8 @@ fn read_env<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<(&'a str, Given<'a>)> 
             let message = format!("`{name}` cannot be the name of a variable");
             let hint = "names are letters, digits and `_`, and do not start with a digit";
             sink.push(Diagnostic::new(Code::BadName, node.source(), key_span, message).hint(hint));
-        } else if (Given { name, node }).text(sink).is_some() {
-            env.push((name, Given { name, node }));
+        } else if Given::new(name, node).text(sink).is_some() {
+            env.push((name, Given::new(name, node)));
         }
     }
     env
@@ -168,7 +168,7 @@ fn read_stages<'a>(given: Given<'a>, sink: &mut Sink) -> Option<Unlowered<Stage<
     }
     let count = items.len();
     let mut stages = Vec::with_capacity(count);
-    stages.extend(items.filter_map(|node| Stage::read(Given { name: given.name, node }, sink).map(Box::new)));
+    stages.extend(items.filter_map(|node| Stage::read(Given::new(given.name, node), sink).map(Box::new)));
     (stages.len() == count).then(|| without_twins(stages, sink))
 }
 
