@@ -106,6 +106,12 @@ impl Diagnostic {
         self.fix(span, text)
     }
 
+    /// Says what was probably meant, and puts it in the place of the word that was written.
+    #[must_use]
+    pub fn meant(self, span: Span, near: &str) -> Diagnostic {
+        self.hint(format!("did you mean `{near}`?")).fix_word(span, near)
+    }
+
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }

@@ -2,7 +2,7 @@
 
 use skein_core::{
     expr::Span,
-    plan::{Problem, ProblemCode},
+    plan::{Problem, ProblemCode, Slip},
 };
 
 use crate::{
@@ -37,7 +37,10 @@ impl Voice {
             let ((source, span), message) = (places.locate(at), self.in_words(message));
             diagnostic.labels.push(Label { source, span, message });
         }
-        fixed(diagnostic)
+        match &problem.slip {
+            Some(slip) => fixed(diagnostic, slip),
+            None => diagnostic,
+        }
     }
 
     /// The code that a problem has in this format.
@@ -72,20 +75,13 @@ impl Voice {
     }
 }
 
-/// With a change to the source, where a name that is near is to take the place of one that is wrong. The wrong name is
-/// the last that the message names.
-fn fixed(diagnostic: Diagnostic) -> Diagnostic {
-    let near =
-        diagnostic.hint.as_deref().and_then(|hint| hint.strip_prefix("did you mean `")?.strip_suffix("`?"));
-    let wrong = diagnostic.message.rsplit('`').nth(1);
-    let Some((near, wrong)) = near.zip(wrong).map(|(near, wrong)| (near.to_owned(), wrong.to_owned())) else {
-        return diagnostic;
-    };
+/// With a change to the source, if the wrong name stands once at the place that is shown.
+fn fixed(diagnostic: Diagnostic, Slip { wrong, meant }: &Slip) -> Diagnostic {
     let Label { source, span, .. } = diagnostic.place();
     let (source, span) = (source.clone(), *span);
     let text = source.slice(span);
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
-    let mut places = text.match_indices(&wrong).filter(|(at, _)| {
+    let mut places = text.match_indices(wrong.as_str()).filter(|(at, _)| {
         let (before, after) = (&text[..*at], &text[at + wrong.len()..]);
         !before.ends_with(is_part) && !after.starts_with(is_part)
     });
@@ -93,7 +89,7 @@ fn fixed(diagnostic: Diagnostic) -> Diagnostic {
         (Some((at, _)), None) => {
             let start = span.start + Span::new(0, at).end;
             let end = start + Span::new(0, wrong.len()).end;
-            diagnostic.fix(Span { start, end }, near)
+            diagnostic.fix(Span { start, end }, meant.clone())
         }
         _ => diagnostic,
     }

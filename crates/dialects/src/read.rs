@@ -178,8 +178,7 @@ impl<'a> Fields<'a> {
                 (Some(hint), _) => diagnostic.hint(hint),
                 (None, Some(near)) => {
                     missing.map(|at| self.missing.remove(at));
-                    let refused =
-                        diagnostic.hint(format!("did you mean `{near}`?")).fix_word(field.key_span, near);
+                    let refused = diagnostic.meant(field.key_span, near);
                     sink.slip(field, near, &refused);
                     refused
                 }
@@ -377,7 +376,7 @@ impl<'a> Given<'a> {
         let message = format!("`{}` cannot be `{}`", self.name, brief(raw));
         let diagnostic = self.error(Code::UnknownWord, message);
         sink.push(match closest(raw, names()) {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix_word(self.span(), near),
+            Some(near) => diagnostic.meant(self.span(), near),
             None => diagnostic.hint(format!("it is one of {}", listed())),
         });
         None

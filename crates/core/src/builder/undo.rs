@@ -10,10 +10,7 @@ use super::{
     kinds::{ApprovalStep, BranchStep, OnTimeout, SuspendStep},
     lower::at,
 };
-use crate::{
-    closest::did_you_mean,
-    plan::{Problem, ProblemCode},
-};
+use crate::plan::{Problem, ProblemCode};
 
 /// Every step of a workflow by name, and which of them undo others.
 #[derive(Debug)]
@@ -50,10 +47,9 @@ impl<'a> Undos<'a> {
         for step in self.steps.values() {
             let Some(name) = &step.compensation else { continue };
             if let Err(message) = self.can_undo(step, name) {
-                let known = self.steps.keys().copied();
-                let hint = if self.get(name).is_none() { did_you_mean(name, known) } else { None };
                 let problem = Problem::new(ProblemCode::BadUndo, at(step, "compensation"), message);
-                problems.push(problem.maybe_hint(hint));
+                let known = self.steps.keys().copied();
+                problems.push(if self.get(name).is_none() { problem.near(name, known) } else { problem });
             }
         }
     }

@@ -8,7 +8,6 @@ use super::{
     survey::{Reach, Spot, Survey, Unseen},
 };
 use crate::{
-    closest::did_you_mean,
     ids::{ArtifactName, StepId},
     ir::{Call, Kind, Step, Work},
 };
@@ -45,9 +44,9 @@ fn check_work(survey: &Survey<'_>, spot: Spot, prefix: &str, work: &Work, proble
             }
             Err(Unseen::NoSuchStep) => problems.push_with(ProblemCode::UnknownArtifactSource, || {
                 let known = survey.definition.workflow_of(spot.scope).names.keys();
-                let hint = did_you_mean(takes.from.as_str(), known.map(StepId::as_str));
                 let message = format!("there is no step `{}` to take an artifact from", takes.from);
-                Problem::new(ProblemCode::UnknownArtifactSource, at("from"), message).maybe_hint(hint)
+                Problem::new(ProblemCode::UnknownArtifactSource, at("from"), message)
+                    .near(takes.from.as_str(), known.map(StepId::as_str))
             }),
             Err(Unseen::Doubtful) => {}
             Err(unseen) => problems.push(not_before(&takes.from, &unseen, at("from"))),
@@ -99,8 +98,8 @@ fn problems_of(step: &Step, artifact: &ArtifactName, at: At, giver: Option<At>, 
         let message = format!("`{}` gives no artifact `{artifact}`", step.id);
         problems.push_with(ProblemCode::UnknownArtifact, || {
             let gives = if given.is_empty() { "it gives nothing" } else { "this is what it gives" };
-            let hint = did_you_mean(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
-            let problem = Problem::new(ProblemCode::UnknownArtifact, at, message).maybe_hint(hint);
+            let problem = Problem::new(ProblemCode::UnknownArtifact, at, message)
+                .near(artifact.as_str(), given.into_iter().map(ArtifactName::as_str));
             giver.into_iter().fold(problem, |problem, giver| problem.related(giver, gives))
         });
     }
@@ -125,9 +124,9 @@ fn check_exports(
             }
             Err(_) => problems.push_with(ProblemCode::UnknownExportSource, || {
                 let known = survey.definition.workflow_of(*called).names.keys();
-                let hint = did_you_mean(export.from.as_str(), known.map(StepId::as_str));
                 let message = format!("`{}` has no step `{}` to export from", call.workflow, export.from);
-                Problem::new(ProblemCode::UnknownExportSource, at("from"), message).maybe_hint(hint)
+                Problem::new(ProblemCode::UnknownExportSource, at("from"), message)
+                    .near(export.from.as_str(), known.map(StepId::as_str))
             }),
         }
     }

@@ -11,7 +11,6 @@ use super::{
     problem::{At, Problem, ProblemCode},
 };
 use crate::{
-    closest::did_you_mean,
     ir::{Schema, SchemaError},
     limits,
 };
@@ -66,8 +65,7 @@ fn check(schema: &Schema, parameters: &Value) -> Vec<Problem> {
     let unknown = given.keys().filter(|name| is_unknown_parameter(schema, name));
     let unknown = unknown.map(|name| {
         let message = format!("there is no parameter `{name}`");
-        Problem::new(ProblemCode::UnknownParameter, field(name), message)
-            .maybe_hint(did_you_mean(name, names(schema)))
+        Problem::new(ProblemCode::UnknownParameter, field(name), message).near(name, names(schema))
     });
     let mut problems: Vec<Problem> = missing.chain(unknown).collect();
     // What is missing or unknown, the schema would say again of the whole.

@@ -8,7 +8,6 @@ use super::{
     survey::Survey,
 };
 use crate::{
-    closest::did_you_mean,
     expr::{Fit, Ty},
     ir::{Kind, Schema, Scope, Shape},
 };
@@ -31,8 +30,7 @@ pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
             problems.push_with(ProblemCode::UnknownParameter, || {
                 let message = format!("`{workflow}` has no parameter `{}`", input.name);
                 let at = survey.at(scope, i, format!("inputs.{}", input.name));
-                let hint = did_you_mean(&input.name, names(schema));
-                Problem::new(ProblemCode::UnknownParameter, at, message).maybe_hint(hint)
+                Problem::new(ProblemCode::UnknownParameter, at, message).near(&input.name, names(schema))
             });
         }
         if let Some(message) = unfit(workflow, &survey.definition.scope(*called).scope, &step.outputs) {

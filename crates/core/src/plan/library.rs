@@ -11,7 +11,6 @@ use super::{
     problem::{At, Problem, ProblemCode, Problems},
 };
 use crate::{
-    closest::did_you_mean,
     ids::StepId,
     ir::{Kind, Scope, Workflow},
     limits,
@@ -116,9 +115,9 @@ impl Search<'_> {
             let library = self.library;
             self.problems.push_with(ProblemCode::UnknownWorkflow, || {
                 let names = library.names();
-                let hint = did_you_mean(name, names.iter().map(String::as_str));
                 let message = format!("there is no workflow `{name}` to call");
-                Problem::new(ProblemCode::UnknownWorkflow, at, message).maybe_hint(hint)
+                Problem::new(ProblemCode::UnknownWorkflow, at, message)
+                    .near(name, names.iter().map(String::as_str))
             });
             return;
         };

@@ -39,4 +39,4 @@ pub use hash::Hash;
 pub use library::Library;
 pub use names::Names;
 pub use path::Path;
-pub use problem::{At, Problem, ProblemCode, Severity};
+pub use problem::{At, Problem, ProblemCode, Severity, Slip};

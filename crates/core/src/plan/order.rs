@@ -7,7 +7,6 @@ use super::{
     survey::Survey,
 };
 use crate::{
-    closest::did_you_mean,
     ids::StepId,
     ir::{GateTimeout, Kind, Shape, Step, Target, WaitTimeout},
 };
@@ -149,8 +148,7 @@ pub(super) fn unknown(
             .hint("name the step that holds it"),
         None => {
             let names = survey.definition.scope(ix).by_id.keys().map(StepId::as_str);
-            let hint = did_you_mean(id.as_str(), names);
-            Problem::new(code, at, format!("there is no step `{id}`")).maybe_hint(hint)
+            Problem::new(code, at, format!("there is no step `{id}`")).near(id.as_str(), names)
         }
     });
 }

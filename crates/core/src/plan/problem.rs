@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::{expr::Span, ids::StepId};
+use crate::{closest::closest, expr::Span, ids::StepId};
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])* $variant:ident $severity:ident $word:literal,)*) => {
@@ -168,6 +168,13 @@ impl fmt::Display for At {
     }
 }
 
+/// A name that there is not, and the one that was probably meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slip {
+    pub wrong: String,
+    pub meant: String,
+}
+
 /// One thing that is wrong or worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -178,6 +185,7 @@ pub struct Problem {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
+    pub slip: Option<Slip>,
     pub related: Vec<(At, String)>,
     /// So many others of this kind were counted and not kept; then it says only that.
     pub more: usize,
@@ -187,12 +195,31 @@ impl Problem {
     /// A problem as bad as its code.
     pub fn new(code: ProblemCode, at: At, message: impl Into<String>) -> Problem {
         let message = message.into();
-        Problem { code, severity: code.severity(), at, message, hint: None, related: Vec::new(), more: 0 }
+        Problem {
+            code,
+            severity: code.severity(),
+            at,
+            message,
+            hint: None,
+            slip: None,
+            related: Vec::new(),
+            more: 0,
+        }
     }
 
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Problem {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Names the nearest of those that there are, if a slip of the fingers explains the difference.
+    #[must_use]
+    pub fn near<'a>(mut self, wrong: &str, known: impl Iterator<Item = &'a str>) -> Problem {
+        if let Some(meant) = closest(wrong, known) {
+            self.hint = Some(format!("did you mean `{meant}`?"));
+            self.slip = Some(Slip { wrong: wrong.to_owned(), meant: meant.to_owned() });
+        }
         self
     }
 

@@ -8,7 +8,6 @@ use super::{
     types::{self, Types},
 };
 use crate::{
-    closest::did_you_mean,
     expr::{Part, Read, Root, Span},
     ids::StepId,
     ir::{Effect, Kind, Schema, Step, Then},
@@ -67,7 +66,7 @@ impl<'a> SiteCheck<'a> {
         let Some(name) = read.path.first() else { return };
         if is_unknown_parameter(schema, name) {
             let message = format!("there is no parameter `{name}`");
-            let hint = |problem: Problem| problem.maybe_hint(did_you_mean(name, names(schema)));
+            let hint = |problem: Problem| problem.near(name, names(schema));
             self.push(read, ProblemCode::UnknownParameter, hint, message);
         }
     }
@@ -104,7 +103,11 @@ impl<'a> SiteCheck<'a> {
             ),
         };
         let (survey, spot) = (self.survey, self.site.spot);
-        let hint = |problem: Problem| problem.maybe_hint(unseen_hint(survey, spot, id, unseen));
+        let known = &survey.definition.workflow_of(spot.scope).names;
+        let hint = |problem: Problem| match unseen {
+            Unseen::NoSuchStep => problem.near(id, known.keys().map(StepId::as_str)),
+            unseen => problem.maybe_hint(unseen_hint(survey, spot, id, unseen)),
+        };
         self.push(read, code, hint, message);
     }
 
@@ -125,7 +128,9 @@ impl<'a> SiteCheck<'a> {
         let message = format!("`{}` does not declare the output `{name}`", step.id);
         let declared = self.survey.at(seen.scope, seen.step, "outputs");
         let what = if names(schema).next().is_some() { "declared here" } else { "it declares none" };
-        let hint = |problem: Problem| problem.maybe_hint(nearest(name, schema)).related(declared, what);
+        let hint = |problem: Problem| {
+            problem.maybe_hint(declares(schema)).near(name, names(schema)).related(declared, what)
+        };
         self.push(read, code, hint, message);
     }
 
@@ -156,10 +161,6 @@ impl<'a> SiteCheck<'a> {
 
 fn unseen_hint(survey: &Survey<'_>, spot: Spot, id: &str, unseen: &Unseen) -> Option<String> {
     match unseen {
-        Unseen::NoSuchStep => {
-            let known = &survey.definition.workflow_of(spot.scope).names;
-            did_you_mean(id, known.keys().map(StepId::as_str))
-        }
         Unseen::NotBefore => {
             let entry = survey.definition.scope(spot.scope);
             let step = entry.step(spot.step?);
@@ -168,7 +169,7 @@ fn unseen_hint(survey: &Survey<'_>, spot: Spot, id: &str, unseen: &Unseen) -> Op
         }
         Unseen::SiblingLane => Some("read it after the parallel step".to_owned()),
         Unseen::InsideEach(each) => Some(format!("read `{each}`, which has what every item gave")),
-        Unseen::Itself | Unseen::Around | Unseen::Doubtful => None,
+        Unseen::NoSuchStep | Unseen::Itself | Unseen::Around | Unseen::Doubtful => None,
     }
 }
 
@@ -178,11 +179,9 @@ pub(super) fn at(survey: &Survey<'_>, site: &Site<'_>, pointer: &str, span: Span
     At { span: (span != Span::default()).then_some(span), ..survey.at_spot(site.spot, &field) }
 }
 
-fn nearest(name: &str, schema: &Schema) -> Option<String> {
-    did_you_mean(name, names(schema)).or_else(|| {
-        let known: Vec<&str> = names(schema).take(8).collect();
-        (!known.is_empty()).then(|| format!("it declares {}", known.join(", ")))
-    })
+fn declares(schema: &Schema) -> Option<String> {
+    let known: Vec<&str> = names(schema).take(8).collect();
+    (!known.is_empty()).then(|| format!("it declares {}", known.join(", ")))
 }
 
 fn may_fail_and_go_on(step: &Step) -> bool {

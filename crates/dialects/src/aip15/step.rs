@@ -127,8 +127,7 @@ impl<'a, 'l> Steps<'a, 'l> {
                 let message = format!("there is no step `{}`", text.value);
                 let source = self.lowering.sink.source.clone();
                 let diagnostic = Diagnostic::new(Code::UnknownStep, &source, text.span, message);
-                self.lowering
-                    .push(diagnostic.hint(format!("did you mean `{near}`?")).fix_word(text.span, near));
+                self.lowering.push(diagnostic.meant(text.span, near));
             }
         }
     }

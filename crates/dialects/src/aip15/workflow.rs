@@ -134,7 +134,7 @@ fn advise_inputs(given: Given<'_>, sink: &mut Sink) {
         let message = format!("`{name}` is required, and no property says what it is");
         let diagnostic = Diagnostic::new(Code::TypeClash, item.source(), item.mark(), message);
         sink.push(match closest(name, names.iter().copied()) {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix_word(item.span(), near),
+            Some(near) => diagnostic.meant(item.span(), near),
             None => diagnostic,
         });
     }

@@ -150,7 +150,7 @@ fn check_stage(stage: Field<'_>, known: &BTreeMap<&str, u32>, sink: &mut Sink) -
         let message = format!("the workflow has no stage `{}`", stage.key);
         let diagnostic = Diagnostic::new(Code::UnknownStep, source, stage.key_span, message);
         sink.push(match closest(stage.key, known.keys().copied()) {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix_word(stage.key_span, near),
+            Some(near) => diagnostic.meant(stage.key_span, near),
             None => diagnostic,
         });
         return false;

@@ -103,7 +103,7 @@ fn other_kind(kind: &Spanned<&str>, sink: &Sink) -> Diagnostic {
     let message = format!("a resource of kind `{}` is not a workflow", kind.value);
     let diagnostic = Diagnostic::new(Code::UnknownWord, &sink.source, kind.span, message);
     match skein_core::closest::closest(kind.value, [KIND].into_iter()) {
-        Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix_word(kind.span, near),
+        Some(near) => diagnostic.meant(kind.span, near),
         None => diagnostic.hint(format!("only `kind: {KIND}` can be run")),
     }
 }

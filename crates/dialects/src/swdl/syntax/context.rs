@@ -96,7 +96,7 @@ fn read_categories<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<&'a str> {
             let diagnostic =
                 Diagnostic::new(Code::IgnoredField, item.node.source(), item.node.mark(), message);
             sink.push(match closest(name, MEMORY_CATEGORIES.iter().copied()) {
-                Some(near) => diagnostic.hint(format!("did you mean `{near}`?")).fix_word(item.span(), near),
+                Some(near) => diagnostic.meant(item.span(), near),
                 None => diagnostic.hint(format!("categories are {}", MEMORY_CATEGORIES.join(", "))),
             });
         }
