@@ -79,7 +79,7 @@ impl Root {
         if mark.size > max {
             return Err(self.error(name, Why::TooLarge { size: mark.size, max }));
         }
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(usize::try_from(mark.size).unwrap_or(0) + 1);
         // It may have grown since.
         let mut some = file.take(max.saturating_add(1));
         some.read_to_end(&mut bytes).map_err(|error| self.error(name, error))?;
