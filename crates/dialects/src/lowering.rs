@@ -82,8 +82,8 @@ impl<'a> Lowering<'a> {
         (Places::new(tree, self.steps, workflow, step), self.calls)
     }
 
-    /// So many steps are still to be said.
-    pub fn expect(&mut self, steps: usize) {
+    /// Makes room for so many steps.
+    pub fn reserve(&mut self, steps: usize) {
         self.steps.reserve_exact(steps);
     }
 

@@ -66,7 +66,7 @@ fn lower_workflow(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
     let mut source = syntax::Workflow::read(tree.root(), lowering.sink)?;
     let steps = source.steps.take()?;
     rules::check(&steps, lowering.sink);
-    lowering.expect(steps.len());
+    lowering.reserve(steps.len());
     let mut lower = Steps { lowering, timeout: source.timeout, skein: &source.skein };
     let mut scope = Scope::new(Shape::Graph, steps.into_iter().map(|step| lower.step(&step)));
     scope.concurrency = source.concurrency;
@@ -174,26 +174,23 @@ impl Steps<'_, '_> {
     fn max_iterations(&mut self, step: &syntax::Step<'_>, source: &syntax::Work<'_>) -> u32 {
         const LEAST: u32 = 2;
         let written = step.field.value.field("max_iterations");
-        let (span, message) = match (&source.max_iterations, written) {
+        let (code, span, message) = match (&source.max_iterations, written) {
             (Some(given), _) if given.value >= LEAST => return given.value,
             (Some(given), _) => {
-                (given.span, format!("`max_iterations` is at least {LEAST} with a completion check"))
+                let message = format!("`max_iterations` is at least {LEAST} with a completion check");
+                (Code::BadNumber, given.span, message)
             }
             (None, Some(field)) if field.value.is_null() => {
-                (field.key_span, "`max_iterations` has no value, and a completion check needs one".to_owned())
+                let message = "`max_iterations` has no value, and a completion check needs one";
+                (Code::NoValue, field.key_span, message.to_owned())
             }
             // It has been reported.
             (None, Some(_)) => return LEAST,
             (None, None) => {
                 let check = step.field.value.field("completion_check");
                 let span = check.map_or(step.field.key_span, |field| field.key_span);
-                (span, "a completion check needs `max_iterations`".to_owned())
+                (Code::MissingField, span, "a completion check needs `max_iterations`".to_owned())
             }
-        };
-        let code = match (&source.max_iterations, written) {
-            (Some(_), _) => Code::BadNumber,
-            (None, Some(_)) => Code::NoValue,
-            (None, None) => Code::MissingField,
         };
         let hint = "say how often the step may be done again, such as `max_iterations: 5`";
         self.lowering.push(Diagnostic::new(code, step.field.value.source(), span, message).hint(hint));

@@ -103,16 +103,16 @@ fn warn_retry(step: &Step<'_>, sink: &mut Sink) {
             let source = field.value.source();
             sink.push(Diagnostic::new(Code::IgnoredField, source, field.value.mark(), message).hint(hint));
         }
-        (OnFailure::Abort | OnFailure::Continue, 1..) if is_said(node, "on_failure") => {
+        (OnFailure::Abort | OnFailure::Continue, 1..) if on_failure_is_known(node) => {
             warn_ignored(Some(node), &["max_retries"], "`on_failure` is not `retry`", sink);
         }
         _ => {}
     }
 }
 
-/// Whether a word that may be left out is one that is known, or left out.
-fn is_said(node: Node<'_>, name: &str) -> bool {
-    let word = node.get(name).filter(|value| !value.is_null());
+/// Whether what a failure does is left out, or said in a word that there is.
+fn on_failure_is_known(node: Node<'_>) -> bool {
+    let word = node.get("on_failure").filter(|value| !value.is_null());
     word.is_none_or(|value| ON_FAILURE.iter().any(|(word, _)| value.raw() == Some(word)))
 }
 
@@ -155,12 +155,14 @@ const SHARED: usize = 10;
 /// Steps that can run at the same time and change the same files.
 pub(super) fn warn_shared(scope: &Scope, lowering: &mut Lowering<'_>) {
     // With errors, what waits for what may not be what was meant.
-    let ids: BTreeSet<&StepId> = scope.steps.iter().map(|step| &step.id).collect();
-    let mut waits = scope.steps.iter().flat_map(|step| &step.after);
-    if lowering.sink.has_errors() || waits.any(|id| !ids.contains(id)) {
+    if lowering.sink.has_errors() {
         return;
     }
-    for pair in overlap::shared_workspaces(scope, SHARED) {
+    let pairs = overlap::shared_workspaces(scope, SHARED);
+    if pairs.is_empty() || !waits_are_there(scope) {
+        return;
+    }
+    for pair in pairs {
         let place = |id: &StepId| lowering.head(id).unwrap_or_default();
         let (first, second) = (pair.first, pair.second);
         let message = format!(
@@ -174,4 +176,10 @@ pub(super) fn warn_shared(scope: &Scope, lowering: &mut Lowering<'_>) {
         let first = place(first);
         lowering.push(diagnostic.also(first, "nothing says which of the two comes first").hint(hint));
     }
+}
+
+/// Whether every step that some step waits for is there.
+fn waits_are_there(scope: &Scope) -> bool {
+    let ids: BTreeSet<&StepId> = scope.steps.iter().map(|step| &step.id).collect();
+    scope.steps.iter().flat_map(|step| &step.after).all(|id| ids.contains(id))
 }

@@ -1,6 +1,6 @@
 //! The front matter as a whole: its fields, read to a definition of the builder and what the builder has no place for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use skein_core::{
@@ -117,7 +117,7 @@ fn schemas(definition: &mut WorkflowDefinition, fields: &mut Fields<'_>, sink: &
 /// What a schema may say, and no run without the parameter would get past.
 fn advise_inputs(given: Given<'_>, sink: &mut Sink) {
     let properties = given.node.get("properties").and_then(|node| node.fields());
-    let names: Vec<&str> = properties.clone().into_iter().flatten().map(|field| field.key).collect();
+    let names: BTreeSet<&str> = properties.clone().into_iter().flatten().map(|field| field.key).collect();
     for field in properties.into_iter().flatten() {
         let Some(default) = field.value.get("default") else { continue };
         // A schema that is none is told by the plan.

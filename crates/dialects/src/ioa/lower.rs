@@ -92,7 +92,7 @@ fn lower_resource(tree: &Tree, lowering: &mut Lowering<'_>) -> Option<Workflow> 
     let undo = compensations(&spec, &steps, lowering.sink);
     let mut advice = Sink::new(lowering.sink.source.clone());
     advice::check(&spec, &steps, &mut advice);
-    lowering.expect(steps.len());
+    lowering.reserve(steps.len());
     let mut lower = Steps {
         policy: spec.failure_policy(),
         skein: &spec.skein,

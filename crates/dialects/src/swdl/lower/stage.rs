@@ -40,7 +40,7 @@ impl<'a> Stages<'_, 'a, '_> {
         let roles: BTreeSet<String> =
             self.expressions.lowering.project.names(Sort::Role).into_iter().collect();
         self.warn_of_conditions(&stages);
-        self.expressions.lowering.expect(stages.len());
+        self.expressions.lowering.reserve(stages.len());
         stages.into_iter().map(|stage| Arc::new(self.stage(&stage, &roles))).collect()
     }
 
