@@ -112,6 +112,7 @@ fn end(role: Role, bytes: &mut Bytes<'_>) -> AttemptEnd {
                 .expect("there are findings"),
             reasons: vec![format!("reason {}", bytes.next() % 2)],
             fingerprints: Vec::new(),
+            output: None,
         },
         0..=8 => AttemptEnd::Succeeded { output: value(bytes) },
         9..=11 => AttemptEnd::Failed {

@@ -16,4 +16,5 @@ pub mod limits;
 pub mod plan;
 pub mod secret_name;
 pub mod time;
+pub mod variables;
 pub mod view;

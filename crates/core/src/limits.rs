@@ -54,9 +54,22 @@ pub const VALUE_BYTES_WARN: usize = 256 * KIB;
 pub const VALUE_BYTES: usize = 2 * MIB;
 /// JSON levels of a value.
 pub const VALUE_DEPTH: usize = 100;
+/// Steps that the check of one value against one schema may take, each of about a microsecond at most.
+pub const SCHEMA_STEPS: u64 = 1_000_000;
+/// Subschemas that may apply to one value, how deep inside one another, and the `$id`s of a schema.
+pub const SCHEMA_EXPANSION: usize = 10_000;
+pub const SCHEMA_LEVELS: usize = 48;
+pub const SCHEMA_RESOURCES: usize = 64;
+/// Subschemas that a check may be inside of at once: they share the stack of a thread.
+pub const SCHEMA_STACK: usize = 1_500;
+/// States that all regular expressions of a schema may compile to, and the backtracks of one match.
+pub const SCHEMA_PATTERN_STATES: u64 = 200_000;
+pub const SCHEMA_BACKTRACKS: usize = 10_000;
 /// Reasons and fingerprints of one check: how many, and how long each.
 pub const CHECK_NOTES: usize = 200;
 pub const CHECK_NOTE_CHARS: usize = 240;
+/// The end of a check's output that the next iteration is told.
+pub const CHECK_OUTPUT_BYTES: usize = 4 * 1024;
 /// People who may have to approve one thing.
 pub const QUORUM: u32 = 100;
 /// Pieces of evidence of a step; how long what each says and what was found may be.
@@ -67,6 +80,8 @@ pub const FOUND_CHARS: usize = 2_000;
 // Files that are compared with how they were: names that are looked at, bytes that are read.
 pub const SURVEY_NAMES: usize = 200_000;
 pub const SURVEY_BYTES: u64 = GIB;
+/// Names in a workspace that are looked at to find the git repositories in it.
+pub const REPOSITORY_NAMES: usize = 1_000_000;
 
 // Expressions.
 pub const EXPRESSION_BYTES: usize = 4 * KIB;
@@ -90,6 +105,8 @@ pub const STOP_GRACE_DEFAULT: u64 = 10 * SECOND;
 pub const STOP_GRACE: u64 = 5 * MINUTE;
 /// How long a hook may take.
 pub const HOOK: u64 = 5 * MINUTE;
+/// The size of a program inside of a project that a run starts.
+pub const PROGRAM_BYTES: u64 = 256 * 1024 * 1024;
 /// How long it may take to tell people of a run.
 pub const NOTIFY: u64 = 30 * SECOND;
 /// How long git may take to say which files have changed.

@@ -66,6 +66,26 @@ fn journal() -> (Plan, Vec<Batch>) {
     (plan, rows)
 }
 
+/// Started without a worker to be had, then with one; interrupted, it is queued no more.
+#[test]
+fn a_run_is_queued_until_something_is_at_work() {
+    let mut driver = Driver::new(plan(&["a", "b"]));
+    let tell = |driver: &mut Driver, grant: u32, input: Input| {
+        driver.push(Token(1), Stimulus { at: Time(0), grant, input });
+        let row = driver.poll_append().is_some();
+        driver.appended();
+        row
+    };
+    assert!(tell(&mut driver, 0, start()));
+    assert_eq!(driver.state().status(), RunStatus::Queued);
+    assert!(tell(&mut driver, 1, Input::Capacity));
+    assert_eq!(driver.state().status(), RunStatus::Running);
+    let [attempt] = starts(&mut driver)[..] else { panic!("one is started") };
+    let report = Report::new(AttemptEnd::Interrupted, Cost::default());
+    assert!(tell(&mut driver, 0, Input::Finished { attempt, report }));
+    assert_eq!(driver.state().status(), RunStatus::Running);
+}
+
 #[test]
 fn nothing_goes_out_before_its_row_is_durable() {
     let mut driver = Driver::new(plan(&["a"]));

@@ -25,21 +25,26 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
     (
         "skein-host",
         // Secrets are found in streams in one pass, however many forms they have. Workers are kept to what they may write
-        // where they cannot have a view of their own. Webhooks are sent by the smallest client that has no runtime of its
+        // where they cannot have a view of their own. A sandbox filters system calls, whose numbers are libc's, gives programs
+        // three descriptors, and has a process that takes signals that are not for it. Webhooks are sent by the smallest client that has no runtime of its
         // own, and signed by what it has its cryptography from. Servers that speak MCP are spoken to by the protocol's own
         // library, which needs a runtime and streams; both stay in the one module that speaks.
         &[
             "skein-core",
             "aho-corasick",
             "blake3",
+            "close_fds",
             "futures-core",
             "landlock",
+            "libc",
             "ring",
             "rmcp",
             "rusqlite",
             "rustix",
+            "seccompiler",
             "serde",
             "serde_json",
+            "signal-hook",
             "sse-stream",
             "thiserror",
             "tokio",
@@ -64,7 +69,8 @@ const EDGES: &[(&str, &[&str], &[&str])] = &[
             "toml",
             "unicode-width",
         ],
-        &[],
+        // Attacks are system calls, whose numbers are libc's.
+        &["libc"],
     ),
     ("skein-sim", &["skein-core", "serde", "serde_json"], &[]),
 ];

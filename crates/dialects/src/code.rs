@@ -67,6 +67,7 @@ codes! { // table
     0112 RemovedField Error,
     0113 FieldsClash Error,
     0114 BadSchema Error,
+    0115 ReservedVariable Error,
     0121 IgnoredField Warning,
     0122 OldField Warning,
     // Steps and how they follow one another.
@@ -121,6 +122,7 @@ codes! { // table
     0804 ExpressionAsProgram Error,
     0805 BadCommand Error,
     0806 NotTold Warning,
+    0807 UnboundContext Warning,
     // Legal and perhaps unwise.
     0901 NoTimeout Warning,
     0902 LongTimeout Warning,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use skein_core::{
     expr::Span,
     ids::StepId,
-    ir::{Capability, Kind, OnInterrupted, Retry, Worker},
+    ir::{Capability, Kind, OnInterrupted, Worker},
     limits,
     time::Millis,
 };
@@ -17,13 +17,11 @@ use crate::{
 };
 
 /// What happens to an attempt that the host died under, where the source says nothing: whatever may be done twice is;
-/// an agent that edits goes on with its own session.
-pub(crate) fn on_interrupted(kind: &Kind, retry: &Retry) -> OnInterrupted {
+/// an agent that edits goes on with its own session, also where its failures are retried.
+pub(crate) fn on_interrupted(kind: &Kind) -> OnInterrupted {
     let Kind::Work(work) = kind else { return OnInterrupted::Rerun };
     match &work.worker {
-        Worker::Agent { capabilities, .. } if retry.attempts.is_empty() && edits(capabilities) => {
-            OnInterrupted::Resume
-        }
+        Worker::Agent { capabilities, .. } if edits(capabilities) => OnInterrupted::Resume,
         _ => OnInterrupted::Rerun,
     }
 }

@@ -104,6 +104,13 @@ pub fn data(source: Arc<Source>) -> Result<Value, Vec<Diagnostic>> {
     }
 }
 
+/// The id that a workflow of AIP-15 or SWDL says it has, read without checking the rest.
+pub fn workflow_id(source: &Arc<Source>) -> Option<String> {
+    let value = data(source.clone()).ok()?;
+    let id = value.get("workflow").map_or(&value["id"], |workflow| &workflow["id"]);
+    id.as_str().map(str::to_owned)
+}
+
 /// Whether a text begins with front matter.
 pub fn has_front_matter(source: &Source) -> bool {
     Parts::of(&source.text).front.is_some()
@@ -197,6 +204,62 @@ fn of_fields(root: Node<'_>) -> Option<Dialect> {
     } else {
         None
     }
+}
+
+/// Returns true if a file with errors that nobody named is judged as a workflow. Pipelines of other systems also have `steps` and
+/// `stages`, so one of the fields is required that only a workflow of these formats has. A file that cannot be parsed is
+/// judged if it has such a key at all.
+pub fn is_probably_workflow(source: &Arc<Source>) -> bool {
+    let is_named = ["WORKFLOW.md", "WORKFLOW.yaml", "WORKFLOW.yml", "WORKFLOW.json"];
+    let name = source.name.rsplit('/').next().unwrap_or_default();
+    if is_named.contains(&name) {
+        return true;
+    }
+    let parts = Parts::of(&source.text);
+    let tree = parse(parts.front.unwrap_or(parts.whole), &mut Sink::new(source.clone()));
+    tree.map_or_else(|| has_steps_key(&source.text), |tree| has_own_fields(tree.root()))
+}
+
+fn has_steps_key(text: &str) -> bool {
+    let is_key = |line: &str| {
+        let line = line.trim_start().trim_start_matches('"');
+        let rest = line.strip_prefix("steps").or_else(|| line.strip_prefix("stages"));
+        rest.is_some_and(|rest| rest.trim_start_matches('"').trim_start().starts_with(':'))
+    };
+    text.lines().any(is_key)
+}
+
+/// Returns true if a document has fields of one of the four formats that pipelines of other systems do not have.
+fn has_own_fields(root: Node<'_>) -> bool {
+    let has = |key: &str| root.get(key).is_some();
+    match of_fields(root) {
+        None => false,
+        Some(Dialect::Ioa) => true,
+        Some(Dialect::Swdl) => {
+            // Plans and definitions that this program prints have `hash` or `origin` there.
+            let is_written = |workflow: Node<'_>| {
+                workflow.get("id").is_some()
+                    && workflow.get("hash").is_none()
+                    && workflow.get("origin").is_none()
+            };
+            root.get("workflow").is_some_and(is_written)
+                || root.get("stages").is_some_and(|stages| has_any(stages, &["id", "roles"]))
+        }
+        // Results of a run also have `workflow` and `steps`, and no `id` of their own.
+        Some(Dialect::Aip15) => {
+            has("id") && root.get("steps").is_some_and(|steps| has_any(steps, &["kind", "id"]))
+        }
+        Some(Dialect::AgentCore) => {
+            root.get("steps").is_some_and(has_agentcore_step)
+                || has("name") && has("timeout") && has("version")
+        }
+    }
+}
+
+/// Returns true if one of the first items of a list has one of these fields.
+fn has_any(list: Node<'_>, keys: &[&str]) -> bool {
+    let says = |item: Node<'_>| keys.iter().any(|key| item.get(key).is_some());
+    list.items().is_some_and(|mut items| items.by_ref().take(8).any(says))
 }
 
 /// A workflow of IOA, or something that is nearly called one. Its other resources are no workflows.

@@ -24,6 +24,10 @@ impl Units {
         }
     }
 
+    fn units(self) -> String {
+        self.known().iter().map(|(unit, _)| *unit).collect::<Vec<_>>().join(", ")
+    }
+
     pub fn listed(self) -> String {
         self.known().iter().map(|(unit, _)| format!("`{unit}`")).collect::<Vec<_>>().join(", ")
     }
@@ -45,20 +49,20 @@ impl Units {
             let unit_end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
             let (unit, after) = after.split_at(unit_end);
             if after.starts_with(['.', ',']) && !number.is_empty() {
-                return Err("it must be whole numbers, each with a unit".to_owned());
+                return Err("use whole numbers, each with a unit".to_owned());
             }
             let number: u64 = number.parse().map_err(|_| missing_number(number, rest))?;
             let size = self.known().iter().find(|(known, _)| *known == unit).map(|(_, size)| *size);
             let size = size.ok_or_else(|| match unit {
-                "" => format!("{number} of what?"),
-                unit => format!("there is no unit `{unit}`"),
+                "" => format!("missing unit ({})", self.units()),
+                unit => format!("unknown unit `{unit}`; use {}", self.units()),
             })?;
             total = total.saturating_add(number.saturating_mul(size));
             rest = after;
         }
         match total {
             0 if text.is_empty() => Err("it is empty".to_owned()),
-            0 => Err("it is no time at all".to_owned()),
+            0 => Err("it must be more than zero".to_owned()),
             total if total > limits::TIMEOUT => Err("it is more than 366 days".to_owned()),
             total => Ok(Millis(total)),
         }
@@ -198,15 +202,15 @@ mod tests {
     fn what_is_not_one_says_why() {
         let of = |text| Units::UpToHours.parse(text).unwrap_err();
         assert_eq!(of(""), "it is empty");
-        assert_eq!(of("0s"), "it is no time at all");
+        assert_eq!(of("0s"), "it must be more than zero");
         assert_eq!(of("abc"), "a number was expected where `abc` begins");
-        assert_eq!(of("5x"), "there is no unit `x`");
+        assert_eq!(of("5x"), "unknown unit `x`; use ms, s, m, h");
         assert_eq!(of("-5m"), "it cannot be less than nothing");
-        assert_eq!(of("30"), "30 of what?");
-        assert_eq!(of("1.5h"), "it must be whole numbers, each with a unit");
-        assert_eq!(of("1d"), "there is no unit `d`");
+        assert_eq!(of("30"), "missing unit (ms, s, m, h)");
+        assert_eq!(of("1.5h"), "use whole numbers, each with a unit");
+        assert_eq!(of("1d"), "unknown unit `d`; use ms, s, m, h");
         assert_eq!(of("99999999999999999999s"), "99999999999999999999 is too large");
         assert_eq!(of("9999999h"), "it is more than 366 days");
-        assert_eq!(Units::UpToDays.parse("5ms").unwrap_err(), "there is no unit `ms`");
+        assert_eq!(Units::UpToDays.parse("5ms").unwrap_err(), "unknown unit `ms`; use s, m, h, d");
     }
 }

@@ -25,7 +25,7 @@ const SHARED: &str = "shared";
 
 /// Fields that are about whoever does the work.
 const OF_WORKER: &[&str] =
-    &["agents", "evidence", "network", "protect", "secrets", "test_commands", "workspace"];
+    &["agents", "evidence", "network", "protect", "secrets", "test_commands", "unprotect", "workspace"];
 
 /// What the block of the workflow says of workspaces.
 fn of_all(dialect: Dialect, lowered: &Lowered) -> Option<Node<'_>> {

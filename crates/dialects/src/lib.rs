@@ -36,6 +36,7 @@ mod schema;
 mod settle;
 mod source;
 mod swdl;
+mod variable;
 mod xskein;
 pub mod yaml;
 
@@ -47,7 +48,9 @@ pub use aip15::{
 pub use card::{Card, card};
 pub use check::{Report, check};
 pub use code::Code;
-pub use detect::{Detected, Dialect, body, data, detect, has_front_matter};
+pub use detect::{
+    Detected, Dialect, body, data, detect, has_front_matter, is_probably_workflow, workflow_id,
+};
 pub use diagnostic::{Diagnostic, Fix, Label, Sink};
 pub use duration::Units;
 pub use load::load;

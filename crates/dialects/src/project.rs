@@ -106,6 +106,11 @@ pub trait Project {
         Vec::new()
     }
 
+    /// Returns true if there is a file at a path from the folder of a source. Where there is no disk, every file is there.
+    fn has_file(&self, _from: &Source, _path: &str) -> bool {
+        true
+    }
+
     /// The file that describes a tool: by its id, or by its id and major version as `id@major`.
     fn tool(&self, _: &str) -> Option<Arc<Source>> {
         None

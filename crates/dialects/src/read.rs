@@ -327,7 +327,7 @@ impl<'a> Given<'a> {
                     let (least, most) = (range.start(), range.end());
                     let bounds = match u64::from(u32::MAX) {
                         huge if *most < huge => format!("from {least} to {most}"),
-                        huge if value > 0 && value.unsigned_abs() > huge => format!("at most {most}"),
+                        huge if value > i128::from(huge) => format!("at most {most}"),
                         _ => format!("at least {least}"),
                     };
                     let message = format!("{} is {bounds}, not {value}", self.called());
@@ -395,7 +395,7 @@ impl<'a> Given<'a> {
         match units.parse(text) {
             Ok(length) => Some(Spanned::new(length, self.span())),
             Err(why) => {
-                let message = format!("`{}` is not a length of time: {why}", brief(text));
+                let message = format!("invalid duration `{}`: {why}", brief(text));
                 let diagnostic = self.error(Code::BadDuration, message);
                 sink.push(match units.meant(text) {
                     Some(meant) => diagnostic.hint(format!("write `{meant}`")).fix_word(self.span(), &meant),

@@ -46,6 +46,8 @@ pub struct XSkein {
     pub idle_timeout: Option<Millis>,
     pub start_timeout: Option<Millis>,
     pub protect: Option<Vec<String>>,
+    /// Protected files that a step may change all the same.
+    pub unprotect: Option<Vec<String>>,
     pub on_error: Option<EachErrors>,
     pub allow_cycles: bool,
     pub gate: Option<bool>,
@@ -144,6 +146,7 @@ impl XSkein {
         self.idle_timeout = fields.optional("idle_timeout").and_then(|given| length(given, sink));
         self.start_timeout = fields.optional("start_timeout").and_then(|given| length(given, sink));
         self.protect = fields.optional("protect").map(|given| texts(given, sink));
+        self.unprotect = fields.optional("unprotect").map(|given| texts(given, sink));
         if let Some(given) = fields.optional("agents") {
             self.keep("agents", texts(given, sink));
         }
@@ -224,11 +227,19 @@ impl XSkein {
         self.no_network = self.no_network.or(workflow.no_network);
         self.idle_timeout = self.idle_timeout.or(workflow.idle_timeout);
         self.start_timeout = self.start_timeout.or(workflow.start_timeout);
-        self.protect = self.protect.or_else(|| workflow.protect.clone());
+        self.add_protected(workflow);
+        self.unprotect = self.unprotect.or_else(|| workflow.unprotect.clone());
         for (name, value) in &workflow.kept {
             self.kept.entry(name.clone()).or_insert_with(|| value.clone());
         }
         self
+    }
+
+    /// A step adds to the files that its workflow protects. Only `unprotect` takes something away.
+    fn add_protected(&mut self, workflow: &XSkein) {
+        let Some(outer) = &workflow.protect else { return };
+        let own = self.protect.get_or_insert_default();
+        own.extend(outer.iter().filter(|pattern| !own.contains(pattern)).cloned().collect::<Vec<_>>());
     }
 
     /// The fields that allow more here than there: what overrides may not do.
@@ -243,12 +254,14 @@ impl XSkein {
             !then.is_empty() && (now.is_empty() || !within(&now, &then))
         };
         let protected = |block: &XSkein| block.protect.clone().unwrap_or_default();
+        let opened = |block: &XSkein| block.unprotect.clone().unwrap_or_default();
         let looser = [
             ("budget", spends_more(self.budget.as_ref(), before.budget.as_ref())),
             ("network", before.no_network == Some(true) && self.no_network != Some(true)),
             ("workspace", before.worktree == Some(true) && self.worktree != Some(true)),
             ("secrets", !within(&self.secrets, &before.secrets)),
             ("protect", !within(&protected(before), &protected(self))),
+            ("unprotect", !within(&opened(self), &opened(before))),
             ("agents", adds("agents")),
             ("test_commands", !within(&kept(self, "test_commands"), &kept(before, "test_commands"))),
             ("quorum", self.quorum.unwrap_or(1) < before.quorum.unwrap_or(1)),
@@ -278,6 +291,7 @@ impl XSkein {
                 isolation.no_network = self.no_network.unwrap_or(isolation.no_network);
                 isolation.secrets = self.secrets;
                 isolation.protect = self.protect.unwrap_or_default();
+                isolation.unprotect = self.unprotect.unwrap_or_default();
                 work.isolation = isolation.into();
                 work.evidence = self.evidence;
             }
@@ -390,14 +404,18 @@ fn read_proof(given: Given<'_>, sink: &mut Sink) -> Option<Evidence> {
     command.or(file.map(Evidence::File)).or(changed.map(Evidence::Changed)).or(schema)
 }
 
-/// Refuses a path that leaves the workspace.
-pub(crate) fn check_path(given: Given<'_>, path: &str, sink: &mut Sink) {
-    let Err(error) = path::below(path) else { return };
+/// Refuses a path that leaves the workspace. Returns whether the path is fine.
+pub(crate) fn check_path(given: Given<'_>, path: &str, sink: &mut Sink) -> bool {
+    let Err(error) = path::below(path) else { return true };
     let hint = match error {
-        PathError::Empty => return given.empty(sink),
+        PathError::Empty => {
+            given.empty(sink);
+            return false;
+        }
         PathError::ControlFile(_) => "no step may touch what decides over the programs around it",
         _ => "write a path that starts in the workspace and stays there",
     };
     let message = format!("`{}` cannot be `{}`: {}", given.name, brief(path), error.why());
     sink.push(Diagnostic::new(Code::BadPath, given.node.source(), given.node.mark(), message).hint(hint));
+    false
 }

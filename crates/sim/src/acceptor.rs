@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Cost, Event, Publication, Start, Walk},
+    engine::{BudgetOwner, Cost, Event, Publication, Start, Walk},
     ids::SignalName,
     ir::RunStatus,
     limits,
@@ -72,6 +72,8 @@ pub struct Acceptor {
     /// How many steps have been completed, for their order.
     completions: u64,
     spent: Cost,
+    /// The costs from which renewed budgets count.
+    renewed: BTreeMap<BudgetOwner, Cost>,
     publish: BTreeSet<Publication>,
     cancel_asked: bool,
     /// Nothing has happened yet that was not taken over from another run.
@@ -94,6 +96,7 @@ impl Acceptor {
             walks: BTreeMap::new(),
             completions: 0,
             spent: Cost::default(),
+            renewed: BTreeMap::new(),
             publish: BTreeSet::new(),
             cancel_asked: false,
             reuses: false,
@@ -185,7 +188,8 @@ impl Acceptor {
                 self.escalated(*opening, *deadline, approvers)
             }
             Event::Approved { opening, by, .. } => self.approved(*opening, by),
-            Event::Decided { opening, decision, by, reason } => {
+            Event::Decided { opening, decision, by, reason, grants } => {
+                self.renews(*opening, *decision, by, grants)?;
                 self.decided(*opening, *decision, by, reason.as_deref())
             }
             Event::SignalKept { name, payload } => self.signal_kept(name, payload),

@@ -116,6 +116,7 @@ pub fn refusal_name(refusal: &Refusal) -> &'static str {
         Refusal::UnknownSignal => "unknown_signal",
         Refusal::TooManySignals => "too_many_signals",
         Refusal::NotWaiting => "not_waiting",
+        Refusal::OutputInvalid { .. } => "output_invalid",
         Refusal::UnknownStep => "unknown_step",
         Refusal::NotReady => "not_ready",
         Refusal::NotPublishing => "not_publishing",

@@ -7,7 +7,7 @@ use skein_core::{
         AttemptId, Event, InstanceIx, InstancePhase, Outcome, Role, RunPhase, RunState, StepAt, UndoTarget,
         Walk, transitions::Phase, wanted,
     },
-    ir::Kind,
+    ir::{Kind, RunStatus},
     plan::Plan,
     time::Time,
 };
@@ -111,11 +111,15 @@ impl Invariants {
 
     fn undo_begins(&mut self, state: &RunState, of: Walk, targets: &[UndoTarget]) -> Result<(), String> {
         self.walked.insert(of, Vec::new());
-        let members = |at: StepAt| match of {
-            Walk::Workflow(ix) => state.instance(at.0).home == ix,
-            Walk::Composite(composite) => {
-                state.instance(at.0).home == state.instance(composite.0).home
-                    && inside(state, at.0, composite)
+        let plan = &self.plan;
+        let members = |at: StepAt| {
+            let mut outwards =
+                std::iter::successors(Some(at.0), |ix| undone_with(plan, state, *ix).map(|at| at.0));
+            match of {
+                Walk::Workflow(home) => outwards.any(|ix| state.instance(ix).home == home),
+                Walk::Composite(composite) => {
+                    outwards.any(|ix| undone_with(plan, state, ix) == Some(composite))
+                }
             }
         };
         // I6: undo starts when no forward attempt is in flight.
@@ -286,12 +290,14 @@ impl Invariants {
     }
 }
 
-fn inside(state: &RunState, mut ix: InstanceIx, composite: StepAt) -> bool {
-    while let Some(parent) = state.instance(ix).parent {
-        if parent == composite {
-            return true;
-        }
-        ix = parent.0;
-    }
-    false
+/// The step whose undo undoes what is inside an instance: that around a lane, an item or a pass, and a call that succeeded and
+/// has no undo of its own.
+fn undone_with(plan: &Plan, state: &RunState, ix: InstanceIx) -> Option<StepAt> {
+    let instance = state.instance(ix);
+    let parent = instance.parent?;
+    let is_call = instance.home == ix;
+    let succeeded = instance.end().is_some_and(|end| end.status == RunStatus::Succeeded);
+    let scope = plan.definition.scope(state.instance(parent.0).scope);
+    let has_undo = scope.step(parent.1).undo.is_some();
+    (!is_call || succeeded && !has_undo).then_some(parent)
 }

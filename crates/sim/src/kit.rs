@@ -169,7 +169,7 @@ pub fn bad(class: ErrorClass) -> AttemptEnd {
 
 pub fn finds(finding: Finding, reasons: &[&str]) -> AttemptEnd {
     let reasons = reasons.iter().map(|reason| (*reason).to_owned()).collect();
-    AttemptEnd::Checked { finding, reasons, fingerprints: Vec::new() }
+    AttemptEnd::Checked { finding, reasons, fingerprints: Vec::new(), output: None }
 }
 
 type Reports = Box<dyn Fn(&Who<'_>) -> Option<AttemptEnd>>;

@@ -172,9 +172,12 @@ fn finished(rng: &mut Rng, state: &RunState, at: StepAt, live: Option<AttemptId>
     };
     let end = match rng.below(10) {
         0 => AttemptEnd::Succeeded { output: Arc::new(json!({"n": 1, "flag": true})) },
-        1 => {
-            AttemptEnd::Checked { finding: Finding::Complete, reasons: Vec::new(), fingerprints: Vec::new() }
-        }
+        1 => AttemptEnd::Checked {
+            finding: Finding::Complete,
+            reasons: Vec::new(),
+            fingerprints: Vec::new(),
+            output: None,
+        },
         2 => AttemptEnd::TimedOut,
         3..5 => AttemptEnd::Stopped,
         8 => AttemptEnd::Unmerged { output: Arc::new(json!({"n": 1, "flag": true})), message: "no".into() },

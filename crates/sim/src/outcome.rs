@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{Actor, AttemptEnd, Cost, Decision, Finding, Proof, Report, Role},
+    engine::{Actor, AttemptEnd, CheckOutput, Cost, Decision, Finding, Proof, Report, Role},
     ids::SignalName,
     ir::{Approver, ErrorClass, Evidence, HoldReason, Kind, Step, Wait},
     time::{Millis, Time},
@@ -299,7 +299,9 @@ fn check_end(rng: &mut Rng, step: &Step, luck: Luck, now: Time) -> AttemptEnd {
         1 => vec!["f2".to_owned(), "f1".to_owned()],
         _ => Vec::new(),
     };
-    AttemptEnd::Checked { finding, reasons, fingerprints }
+    // No rule reads it, so it must change nothing.
+    let output = rng.percent(20).then(|| CheckOutput { status: Some(1), text: "2 tests failed".to_owned() });
+    AttemptEnd::Checked { finding, reasons, fingerprints, output }
 }
 
 fn summary_end(rng: &mut Rng, now: Time) -> AttemptEnd {

@@ -85,6 +85,7 @@ pub fn evaluate(plan: &Plan, world: &dyn Outcomes) -> Result<Expected, Race> {
         undone: Vec::new(),
         spent: Cost::default(),
         around: Vec::new(),
+        renewed: Cost::default(),
         unclear: Cell::new(false),
     };
     eval.run(plan)
@@ -113,7 +114,10 @@ struct Eval<'a> {
     /// What the whole run has spent.
     spent: Cost,
     /// The budgets of the composites, and of the called workflows, in which the evaluation is, and what each has spent.
-    around: Vec<(Vec<&'a Budget>, Cost)>,
+    /// With each budget, what had been spent when it was last renewed.
+    around: Vec<(Vec<(&'a Budget, Cost)>, Cost)>,
+    /// The cost of the run when its own budget was last renewed.
+    renewed: Cost,
     /// An expression read something that the rules leave open.
     unclear: Cell<bool>,
 }

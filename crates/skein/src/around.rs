@@ -62,7 +62,7 @@ pub fn settle(workflow: &Workflow, step: &Step, worker: &Worker, project: &OnDis
     }
 }
 
-fn module(project: &OnDisk, reference: &str) -> Option<Module> {
+pub fn module(project: &OnDisk, reference: &str) -> Option<Module> {
     let name = reference.strip_prefix("ctx:")?;
     let file = found(&project.root, &MODULES, &format!("{name}.md"))?;
     let source = project.source(&file).ok()?;

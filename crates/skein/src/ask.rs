@@ -12,13 +12,15 @@ use rustix::{
     termios::tcgetpgrp,
 };
 use skein_core::{
-    engine::{Actor, Decision, Input, Opening},
+    engine::{Decision, Input, Opening},
     ids::RunId,
 };
-use skein_host::{host::Host, worker};
+use skein_host::{crew::About, host::Host, worker};
 
 use crate::{
+    enforcement,
     output::{Format, Output},
+    say,
     watch::{Note, Of},
 };
 
@@ -30,19 +32,20 @@ const AWAY: Duration = Duration::from_secs(1);
 pub struct Ask {
     host: Arc<Host>,
     run: RunId,
-    actor: Actor,
+    about: About,
 }
 
-/// Whether someone is there who can see a question and answer it.
+/// Whether someone is there who can see a question and answer it, at a terminal that no worker can reach.
 pub fn is_someone_there(output: Output) -> bool {
-    output.format == Format::Human && io::stdin().is_terminal() && io::stdout().is_terminal()
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    output.format == Format::Human && terminal && enforcement::is_full()
 }
 
 impl Ask {
     /// Listens to what is typed from now on.
-    pub fn new(host: Arc<Host>, run: RunId, actor: Actor, notes: Sender<Of>) -> io::Result<Ask> {
+    pub fn new(host: Arc<Host>, run: RunId, about: About, notes: Sender<Of>) -> io::Result<Ask> {
         std::thread::Builder::new().name("typed".into()).spawn(move || listen(&notes))?;
-        Ok(Ask { host, run, actor })
+        Ok(Ask { host, run, about })
     }
 
     /// Takes an answer. What to say of it, if it is none or is refused.
@@ -50,7 +53,12 @@ impl Ask {
         let Some((decision, reason)) = understood(typed) else {
             return Some("`y` approves and `n` rejects; a reason may follow".to_owned());
         };
-        let input = Input::Decide { opening, decision, by: self.actor.clone(), reason };
+        // The roles of the person may have changed since the question was asked.
+        let by = match say::actor_of(&self.about) {
+            Ok(by) => by,
+            Err(error) => return Some(error.message.clone()),
+        };
+        let input = Input::Decide { opening, decision, by, reason };
         match self.host.say(&self.run, input) {
             Some(Ok(())) | None => None,
             Some(Err(refusal)) => Some(refusal.to_string()),

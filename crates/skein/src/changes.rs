@@ -25,8 +25,13 @@ impl Changes {
 
     /// Of what is written to the journal of a state folder.
     pub fn of_journal(state: &Path) -> io::Result<Changes> {
+        Changes::of_folder(state)
+    }
+
+    /// Of the files in a folder.
+    pub fn of_folder(folder: &Path) -> io::Result<Changes> {
         let changes = Changes::new()?;
-        changes.watch(state);
+        changes.watch(folder);
         Ok(changes)
     }
 

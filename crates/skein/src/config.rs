@@ -14,6 +14,8 @@ use skein_dialects::{Code, Diagnostic, Source, approval_class};
 use skein_host::agent::{Price, Server};
 use toml::Spanned;
 
+use crate::enforcement::AcceptedRisks;
+
 pub const NAME: &str = "skein.toml";
 /// The worker that is a program of the project's own.
 pub const CUSTOM: &str = "CUSTOM";
@@ -21,7 +23,7 @@ pub const CUSTOM: &str = "CUSTOM";
 static WORKERS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| agents::KNOWN.iter().map(|agent| agent.word).chain([CUSTOM]).collect());
 /// Every kind of channel.
-const CHANNELS: [&str; 5] = ["desktop", "command", "webhook", "slack", "file"];
+const CHANNELS: [&str; 5] = [Channel::DESKTOP, Channel::COMMAND, "webhook", "slack", "file"];
 const CAPABILITIES: [(&str, Capability); 4] = [
     ("READ", Capability::Read),
     ("EDIT", Capability::Edit),
@@ -38,7 +40,7 @@ pub struct Config {
     #[serde(deserialize_with = "worker")]
     pub default_worker: Option<String>,
     pub test_commands: Vec<Vec<String>>,
-    pub allow_unenforced: bool,
+    pub allow_unenforced: AcceptedRisks,
     pub allow_auto_approve: bool,
     pub pass_env: Vec<String>,
     /// Beyond its workspace, what a step that may edit may write.
@@ -84,6 +86,12 @@ pub struct Channel {
     pub events: Vec<String>,
 }
 
+impl Channel {
+    /// The kinds for which a program is started.
+    pub const DESKTOP: &str = "desktop";
+    pub const COMMAND: &str = "command";
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Agent {
@@ -112,6 +120,8 @@ pub struct Approval {
     /// The least that is asked before any work.
     #[serde(deserialize_with = "class")]
     pub at_least: Option<Spanned<ApprovalClass>>,
+    /// The group of the system whose members may leave decisions for the owner of the state folder.
+    pub group: Option<String>,
 }
 
 /// Which drivers may do the work of tools.
@@ -214,11 +224,9 @@ impl Config {
         self.channels.get_key_value(name).or_else(|| self.channels.get_key_value(short))
     }
 
-    /// The roles of somebody. `*` stands for everybody.
+    /// The roles that somebody has now.
     pub fn roles_of(&self, name: &str) -> Vec<String> {
-        let is = |who: &String| who == name || who == "*";
-        let roles = self.roles.iter().filter(|(_, people)| people.iter().any(is));
-        roles.map(|(role, _)| role.clone()).collect()
+        roles_in(&self.roles, name)
     }
 
     /// The configuration of a project; the default where it has none.
@@ -232,6 +240,13 @@ impl Config {
     fn parse(source: &Arc<Source>) -> Result<Config, Box<Diagnostic>> {
         toml::from_str(&source.text).map_err(|error| wrong(source, &error))
     }
+}
+
+/// The roles of somebody. `*` stands for everybody.
+pub fn roles_in(roles: &BTreeMap<String, Vec<String>>, name: &str) -> Vec<String> {
+    let is = |who: &String| who == name || who == "*";
+    let roles = roles.iter().filter(|(_, people)| people.iter().any(is));
+    roles.map(|(role, _)| role.clone()).collect()
 }
 
 fn wrong(source: &Arc<Source>, error: &toml::de::Error) -> Box<Diagnostic> {

@@ -8,7 +8,7 @@ use std::{
 use crate::{described, read};
 
 /// Folders that hold other people's files, or ours.
-const SKIPPED: &[&str] = &[".git", ".skein", "node_modules", "target", "__pycache__", ".venv"];
+pub const SKIPPED: &[&str] = &[".git", ".skein", "node_modules", "target", "__pycache__", ".venv"];
 /// Deeper folders are not looked into.
 const DEEPEST: usize = 64;
 /// More files than this are not looked at.

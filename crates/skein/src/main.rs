@@ -6,26 +6,32 @@ mod access;
 mod around;
 mod ask;
 mod bench;
+mod bindings;
 mod capture;
 mod catalog;
 mod changes;
 mod channels;
 mod cli;
+mod conditions;
 mod config;
 mod context;
 mod demo;
 mod described;
+mod descriptors;
 mod doctor;
 mod draw;
+mod enforcement;
 mod exit;
 mod find;
+mod inbox;
+mod invocation;
 mod live;
+mod missing_env;
 mod orphans;
 mod others;
 mod output;
 mod own;
 mod parameters;
-mod person;
 mod persona;
 mod plan;
 mod printed;
@@ -38,6 +44,7 @@ mod say;
 mod scratch;
 mod servers;
 mod settle;
+mod since;
 mod state;
 mod taped;
 mod watch;
@@ -45,10 +52,9 @@ mod watch;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1).peekable();
-    // Not a command: how a worker of ours begins.
-    if arguments.next_if(|first| first == skein_host::wall::ARGUMENT).is_some() {
-        return skein_host::wall::enter(arguments);
+    // Not a command: a process of a worker's sandbox.
+    if let Some(ended) = skein_host::sandbox::enter(std::env::args_os().skip(1)) {
+        return ended;
     }
     output::ended(cli::run()).into()
 }

@@ -3,7 +3,7 @@
 //! Claims nothing, because going on with them is for `resume`. Nothing that lives is harmed: what is ended was seen before
 //! the run was found to be nobody's, and whoever takes the run over starts no attempt that was started before.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io, path::Path};
 
 use skein_core::{ids::RunId, limits, time::Millis};
 use skein_host::{
@@ -14,6 +14,8 @@ use skein_host::{
 
 use crate::{exit::Exit, output::Output, state::State};
 
+/// How long workers may take to stop where their process leaves at once.
+const FORCED_GRACE: Millis = Millis(500);
 /// So many are named.
 const NAMED: usize = 5;
 
@@ -33,6 +35,17 @@ pub fn tell(state: &State, output: Output) -> Result<(), Exit> {
         output.warn(&format!("so were {more} more; `skein resume --all` goes on with all of them"));
     }
     reap(state, &orphaned, output)
+}
+
+/// Ends the workers of runs that this process leaves without its host.
+pub fn end_workers(state: &Path, runs: &[RunId]) -> io::Result<()> {
+    let mark = StateMark::of(state)?;
+    let root = Root::open(state).map_err(io::Error::other)?;
+    let folders = runs.iter().filter_map(|run| RunDir::open(&root, run).ok());
+    let records: Vec<Record> =
+        folders.flat_map(|run| worker::records(run.path())).map(|(_, record)| record).collect();
+    worker::reap(&mark, &records, |mark| runs.contains(&mark.run), FORCED_GRACE);
+    Ok(())
 }
 
 fn look(state: &State, output: Output) -> Result<Vec<RunRow>, Exit> {

@@ -9,6 +9,7 @@ use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use serde_json::Value;
 use skein_dialects::{Diagnostic, render};
+use skein_host::json_text::escape_invisible;
 
 use crate::exit::Exit;
 
@@ -52,7 +53,12 @@ impl Output {
     pub fn json(self, value: &Value) {
         let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
         text.push('\n');
-        self.exact(&text);
+        self.json_text(&text);
+    }
+
+    /// JSON, or a part of it. Everything that is printed as JSON goes through here.
+    pub fn json_text(self, text: &str) {
+        write(io::stdout().lock(), &escape_invisible(text));
     }
 
     /// Diagnostics for people, on standard error.
@@ -121,8 +127,7 @@ pub fn reader_left(error: &io::Error) -> bool {
 /// Text without what a terminal would obey: a workflow is written by anyone, and could move the cursor, hide a line or
 /// turn the direction of reading. Our own colours stay where there are any.
 pub fn harmless(text: &str, paint: Paint) -> String {
-    let turns =
-        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut shown = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
         let kept = match c {

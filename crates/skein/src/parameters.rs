@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 use skein_core::ir::Schema;
+use skein_host::json_text::parse_exact;
 
 /// Reads what was given; `--param` wins over the file. Why not, where it cannot be read.
 pub fn read(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Value, String> {
@@ -27,7 +28,7 @@ pub fn read(pairs: &[String], file: Option<&Path>, schema: &Schema) -> Result<Va
 fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
     let shown = path.display();
     let source = crate::read::source(path, &shown.to_string()).map_err(|error| error.message.clone())?;
-    match serde_json::from_str(&source.text) {
+    match parse_exact(&source.text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(format!("`{shown}` is not a JSON object")),
         Err(error) => Err(format!("`{shown}` is not JSON: {error}")),
@@ -42,8 +43,31 @@ fn typed(name: &str, text: &str, schema: &Schema) -> Value {
         Some(Value::Array(several)) => several.iter().any(|one| one == "string"),
         _ => false,
     };
-    let json = if is_text { None } else { serde_json::from_str(text).ok() };
+    let json = if is_text { None } else { parse_exact(text).ok() };
     json.unwrap_or_else(|| Value::from(text))
+}
+
+/// Returns true if a workflow with these inputs takes a parameter of this name: it declares it, or takes any.
+pub fn is_declared(inputs: &Schema, name: &str) -> bool {
+    let Some(document) = inputs.document() else { return false };
+    let takes_others = match document.get("additionalProperties") {
+        Some(others) => *others != Value::Bool(false),
+        // An object without a word about what is in it is free, such as the payload of an event.
+        None => document.get("properties").is_none() || document.get("patternProperties").is_some(),
+    };
+    inputs.property(name).is_some() || takes_others
+}
+
+/// Shows how to pass a list or an object that was passed as plain text.
+pub fn as_json(name: &str, given: &Value, inputs: &Schema) -> Option<String> {
+    let text = given.get(name)?.as_str()?;
+    let items: Vec<&str> = text.split(',').map(str::trim).collect();
+    let example = match inputs.property(name)?.get("type")?.as_str()? {
+        "array" => serde_json::to_string(&items).ok()?,
+        "object" => "{\"name\": \"value\"}".to_owned(),
+        _ => return None,
+    };
+    Some(format!("pass JSON: `--param '{name}={example}'`"))
 }
 
 #[cfg(test)]
@@ -69,5 +93,17 @@ mod tests {
         assert_eq!(of("other=3"), Ok(json!({"other": 3})));
         assert_eq!(of("count=seven"), Ok(json!({"count": "seven"})));
         assert_eq!(of("count").unwrap_err(), "`count` is not `name=value`");
+    }
+
+    #[test]
+    fn other_parameters_are_taken_only_where_the_workflow_says_so() {
+        let takes = |inputs: Value| is_declared(&Schema::new(inputs), "x");
+        assert!(takes(json!({"properties": {"x": {}}})));
+        assert!(takes(json!({"type": "object"})));
+        assert!(takes(json!({"properties": {"y": {}}, "additionalProperties": {"type": "string"}})));
+        assert!(takes(json!({"properties": {"y": {}}, "patternProperties": {"^x": {}}})));
+        assert!(!takes(json!({"properties": {"y": {}}})));
+        assert!(!takes(json!({"properties": {"y": {}}, "additionalProperties": false})));
+        assert!(!is_declared(&Schema::default(), "x"));
     }
 }

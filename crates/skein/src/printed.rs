@@ -10,17 +10,20 @@ use std::{
 
 use serde_json::{Value, json};
 use skein_core::{
-    engine::{AttemptId, Event, Record, Role, utc},
+    engine::{AttemptId, Cost, Event, Record, Role, utc},
     ids::RunId,
     plan::Plan,
     time::Time,
-    view::Names,
+    view::{CostView, Names},
 };
 use skein_host::{
+    agent::Note,
     store::{Store, StoreError},
     worker::Escape,
-    workspace::RunDir,
+    workspace::{Root, RunDir},
 };
+
+use crate::live::{spent, took};
 
 /// So much is read at once.
 const PIECE: usize = 64 * 1024;
@@ -33,6 +36,14 @@ pub struct Meant<'a> {
     pub number: Option<u32>,
 }
 
+/// A file of an attempt that can be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFile {
+    Output,
+    Changes,
+    Prompt,
+}
+
 /// The log of one attempt.
 #[derive(Debug)]
 pub struct Log {
@@ -42,8 +53,13 @@ pub struct Log {
     started: Time,
     ended: Option<Time>,
     pub file: PathBuf,
-    /// What it changed, if that is kept.
+    /// The files with its changes and its prompt, where they are kept.
     changes: PathBuf,
+    prompt: PathBuf,
+    /// Its cost, once it has ended.
+    cost: Option<Cost>,
+    /// The agent that did it in place of the step's own.
+    by: Option<String>,
     shown: u64,
     escape: Escape,
 }
@@ -53,8 +69,7 @@ pub struct Log {
 pub struct Logs<'a> {
     meant: Meant<'a>,
     kept: PathBuf,
-    /// Whether what attempts changed is shown in place of what they printed.
-    changes: bool,
+    shown: LogFile,
     names: Names,
     events: u64,
     pub all: Vec<Log>,
@@ -65,12 +80,12 @@ pub struct Logs<'a> {
 }
 
 impl<'a> Logs<'a> {
-    pub fn new(plan: &Plan, kept: PathBuf, meant: Meant<'a>, changes: bool) -> Logs<'a> {
+    pub fn new(plan: &Plan, kept: PathBuf, meant: Meant<'a>, shown: LogFile) -> Logs<'a> {
         let names = Names::new(plan.definition.clone());
         Logs {
             meant,
             kept,
-            changes,
+            shown,
             names,
             events: 0,
             all: Vec::new(),
@@ -93,9 +108,10 @@ impl<'a> Logs<'a> {
     fn take(&mut self, record: &Record) {
         match &record.event {
             Event::AttemptStarted { attempt, .. } => self.begin(*attempt, record.at),
-            Event::AttemptEnded { attempt, .. } => {
-                let log = self.all.iter_mut().rfind(|log| log.attempt == *attempt);
-                log.into_iter().for_each(|log| log.ended = Some(record.at));
+            Event::AttemptEnded { attempt, cost, by, .. } => {
+                if let Some(log) = self.all.iter_mut().rfind(|log| log.attempt == *attempt) {
+                    (log.ended, log.cost, log.by) = (Some(record.at), Some(*cost), by.clone());
+                }
             }
             Event::StepReused(reused) => drop(self.reused.insert(self.names.step(reused.at))),
             event => drop(self.names.feed(event)),
@@ -111,10 +127,28 @@ impl<'a> Logs<'a> {
         let Meant { step: meant, number: only } = self.meant;
         if meant.is_none_or(|meant| meant == step) && only.is_none_or(|only| only == number) {
             let changes = RunDir::changes_below(&self.kept, attempt);
-            let log = || RunDir::log_below(&self.kept, attempt);
-            let file = if self.changes { changes.clone() } else { log() };
-            let (ended, escape) = (None, Escape::default());
-            self.all.push(Log { step, number, attempt, started, ended, file, changes, shown: 0, escape });
+            let prompt = RunDir::prompt_below(&self.kept, attempt);
+            let file = match self.shown {
+                LogFile::Output => RunDir::log_below(&self.kept, attempt),
+                LogFile::Changes => changes.clone(),
+                LogFile::Prompt => prompt.clone(),
+            };
+            let (ended, cost, by, escape) = (None, None, None, Escape::default());
+            let log = Log {
+                step,
+                number,
+                attempt,
+                started,
+                ended,
+                file,
+                changes,
+                prompt,
+                cost,
+                by,
+                shown: 0,
+                escape,
+            };
+            self.all.push(log);
         }
     }
 }
@@ -129,8 +163,32 @@ impl Log {
         self.file.parent()
     }
 
-    /// Which attempt it is, in words.
+    /// Reads the note about its coding agent.
+    fn note(&self) -> Option<Note> {
+        Note::read(&Root::open(self.folder()?).ok()?)
+    }
+
+    /// Returns true if a coding agent did it.
+    pub fn is_of_agent(&self) -> bool {
+        self.note().is_some()
+    }
+
+    /// The name of the attempt, its times, its agent and its cost.
     pub fn title(&self) -> String {
+        let note = self.note();
+        let took = self.ended.map(|ended| took(ended.since(self.started)));
+        let agent = note.as_ref().map(|note| note.worker.clone());
+        let model = note.as_ref().and_then(|note| note.model.clone());
+        let cost = self.cost.or(note.as_ref().map(|note| note.cost)).and_then(spent);
+        let session = note.and_then(|note| note.session).map(|session| format!("session {session}"));
+        let by = self.by.as_ref().map(|by| format!("by {by}"));
+        let parts = [Some(utc(self.started)), took, agent, model, by, cost, session];
+        let aside: Vec<String> = parts.into_iter().flatten().collect();
+        format!("{}  {}", self.name(), aside.join(", "))
+    }
+
+    /// The name of the attempt: its step and its numbers.
+    fn name(&self) -> String {
         let AttemptId { visit, iteration, role, .. } = self.attempt;
         let role = (role != Role::Main).then(|| role.as_str().to_owned());
         let visit = (visit > 1).then(|| format!("visit {visit}"));
@@ -143,7 +201,9 @@ impl Log {
     pub fn object(&self) -> Value {
         let AttemptId { visit, iteration, role, .. } = self.attempt;
         let bytes = self.file.metadata().ok().map(|meta| meta.len());
-        json!({
+        let note = self.note();
+        let cost = self.cost.or(note.as_ref().map(|note| note.cost)).unwrap_or_default();
+        let mut object = json!({
             "step": self.step,
             "attempt": self.number,
             "id": self.attempt.to_string(),
@@ -155,7 +215,17 @@ impl Log {
             "file": bytes.map(|_| &self.file),
             "bytes": bytes.unwrap_or(0),
             "changes": self.changes.is_file().then_some(&self.changes),
-        })
+            "prompt": self.prompt.is_file().then_some(&self.prompt),
+            "duration_ms": self.ended.map(|ended| ended.since(self.started).0),
+            "cost": CostView::from(cost),
+        });
+        if let Some(note) = note {
+            object["agent"] = json!({"worker": note.worker, "model": note.model, "session": note.session});
+        }
+        if let Some(by) = &self.by {
+            object["by"] = json!(by);
+        }
+        object
     }
 
     /// Hands on what has not been shown yet, as it is.

@@ -1,4 +1,4 @@
-//! A project on disk: the nearest folder above with `skein.toml` or `.git`, its workflows and the names it defines.
+//! A project on disk: the nearest folder above the current one with `skein.toml` or `.git`, its workflows and the names it defines.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -9,19 +9,26 @@ use std::{
 };
 
 use skein_core::{expr::Span, ir::Capability, time::Time};
-use skein_dialects::{Diagnostic, Floor, NotFound, Person, Project, Reference, Sort, Source};
-use skein_host::clock::Clock;
+use skein_dialects::{Diagnostic, Floor, NotFound, Person, Project, Reference, Sort, Source, workflow_id};
+use skein_host::{clock::Clock, crew::DefinitionFiles, identity::current_user};
 
 use crate::{
-    catalog::{Catalog, Entry, Shelf},
+    catalog::{self, Catalog, Entry, Shelf, collection},
     config::{self, Config},
-    person, read,
+    invocation, read,
 };
 
 /// Where workflows of a project are looked for by name, in this order.
-const WORKFLOWS: [&str; 2] = [".workflows", "workflows"];
+const WORKFLOWS: [&str; 3] = [".workflows", "workflows", COLLECTED];
+/// The folder of workflows in a SkillMeat collection.
+const COLLECTED: &str = "artifacts/workflows";
 /// How the file of a workflow may end; the first that is there wins.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+/// The names of the file of a workflow that is a folder; the first that is there wins.
+const FOLDER_WORKFLOWS: [&str; 4] = ["WORKFLOW.yaml", "WORKFLOW.yml", "WORKFLOW.json", "WORKFLOW.md"];
+/// A file that describes secrets, and the folder whose folders have one each.
+const SECRETS: &str = "SECRETS.md";
+const SECRET_FOLDERS: &str = ".secrets";
 const OVERRIDES: &str = ".skillmeat-workflow-overrides.yaml";
 /// A folder with more workflows than this is not searched for names.
 const MOST: usize = 10_000;
@@ -35,7 +42,11 @@ pub struct OnDisk {
     overrides: Option<Arc<Source>>,
     /// What was read, by whole path: many steps may call one workflow.
     read: RefCell<BTreeMap<PathBuf, Arc<Source>>>,
+    /// The workflows among them, from the root on.
+    called: RefCell<BTreeSet<String>>,
     named: OnceCell<Vec<Named>>,
+    /// The workflows by the id that each file says.
+    identified: OnceCell<BTreeMap<String, Vec<PathBuf>>>,
     catalog: Catalog,
 }
 
@@ -47,20 +58,39 @@ pub struct Named {
 }
 
 impl OnDisk {
-    /// The root of the project around a path.
-    pub fn root_of(path: &Path) -> PathBuf {
-        let start = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let marked = |folder: &&Path| folder.join(config::NAME).is_file() || folder.join(".git").exists();
-        let folder = if start.is_dir() { start.as_path() } else { start.parent().unwrap_or(Path::new(".")) };
-        folder.ancestors().find(marked).unwrap_or(folder).to_owned()
+    /// The root of the project of this command. Where the workflow is has no say in it: a run belongs to where it was started.
+    pub fn root() -> PathBuf {
+        OnDisk::root_above(invocation::project_start())
+    }
+
+    /// The nearest folder with `skein.toml` or `.git`, from this one upwards, or else this one.
+    pub fn root_above(folder: &Path) -> PathBuf {
+        let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        let is_root = |folder: &&Path| folder.join(config::NAME).is_file() || folder.join(".git").exists();
+        folder.ancestors().find(is_root).unwrap_or(&folder).to_owned()
+    }
+
+    /// The root of another project that a file is in, inside of or outside of the project of this root.
+    pub fn other_root(root: &Path, file: &Path) -> Option<PathBuf> {
+        let whole = fs::canonicalize(file).ok()?;
+        let mut folders = whole.ancestors().skip(1).take_while(|folder| *folder != root);
+        folders.find(|folder| folder.join(config::NAME).is_file()).map(Path::to_owned)
     }
 
     /// The project of a root. What the project itself says must be right before anything in it can be judged.
     pub fn open(root: PathBuf) -> Result<OnDisk, Box<Diagnostic>> {
         let here = std::env::current_dir().ok().and_then(|here| fs::canonicalize(here).ok());
-        let (read, named, catalog) = (RefCell::default(), OnceCell::new(), Catalog::new());
-        let config = Config::default();
-        let mut project = OnDisk { root, config, here, overrides: None, read, named, catalog };
+        let mut project = OnDisk {
+            root,
+            config: Config::default(),
+            here,
+            overrides: None,
+            read: RefCell::default(),
+            called: RefCell::default(),
+            named: OnceCell::new(),
+            identified: OnceCell::new(),
+            catalog: Catalog::new(),
+        };
         let config = project.root.join(config::NAME);
         project.config = Config::load(&config, &project.shown(&config))?;
         let overrides = project.root.join(OVERRIDES);
@@ -98,41 +128,102 @@ impl OnDisk {
         Ok(source)
     }
 
+    /// Reads a workflow of the project.
+    pub fn workflow_source(&self, path: &Path) -> Result<Arc<Source>, Box<Diagnostic>> {
+        let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let key = whole.strip_prefix(&self.root).ok().and_then(Path::to_str).map(str::to_owned);
+        self.called.borrow_mut().extend(key);
+        self.source(path)
+    }
+
+    /// The files by which Skein decides what runs of this project may do.
+    pub fn definitions(&self) -> DefinitionFiles {
+        let in_folder = |folder: &str| FOLDER_WORKFLOWS.map(|name| format!("{folder}{name}")).to_vec();
+        let files = [config::NAME, OVERRIDES, SECRETS, SECRET_FOLDERS].map(str::to_owned);
+        let mut patterns: Vec<String> = files.into_iter().chain(in_folder("")).collect();
+        for folder in WORKFLOWS {
+            if folder.starts_with('.') {
+                patterns.push(folder.to_owned());
+                continue;
+            }
+            patterns.extend(ENDINGS.map(|ending| format!("{folder}/*.{ending}")));
+            patterns.extend(in_folder(&format!("{folder}/*/")));
+        }
+        patterns.extend(catalog::definition_patterns(self));
+        DefinitionFiles { patterns, sources: self.called.borrow().iter().cloned().collect() }
+    }
+
     /// Every workflow that can be named, in the order in which names are looked up.
     pub fn workflows(&self) -> &[Named] {
         self.named.get_or_init(|| {
             let mut names = BTreeSet::new();
-            let all = WORKFLOWS.iter().flat_map(|folder| all_named(&self.root.join(folder)));
+            let all = self.folders().into_iter().flat_map(|folder| all_named(&folder));
             all.filter(|workflow| names.insert(workflow.name.clone())).collect()
         })
     }
 
-    /// The file of a workflow, by its path or by its name.
+    /// The folders in which workflows are looked for by name, in order.
+    fn folders(&self) -> Vec<PathBuf> {
+        let own = WORKFLOWS.iter().map(|folder| self.root.join(folder));
+        own.chain(collection(self).map(|folder| folder.join(COLLECTED))).collect()
+    }
+
+    /// The file of a workflow, by its path, its name or its id.
     pub fn find(&self, text: &str) -> Result<PathBuf, NotFound> {
         let path = PathBuf::from(text);
         let folder = path.is_dir();
         // Whatever else a path leads to is read, or said to be unreadable.
         let found = if folder { in_folder(&path) } else { path.exists().then_some(path) };
         let why = if folder {
-            "the folder holds none, and neither `.workflows` nor `workflows` has one of that name"
+            "the folder holds none, and `.workflows`, `workflows` and `artifacts/workflows` have none of that name or id"
         } else {
-            "there is no such file, and no workflow of that name in `.workflows` or `workflows`"
+            "there is no such file, and no workflow of that name or id in `.workflows`, `workflows` or `artifacts/workflows`"
         };
         found.map_or_else(|| self.by_name(text, why), Ok)
     }
 
     fn by_name(&self, name: &str, why: &str) -> Result<PathBuf, NotFound> {
-        let found = WORKFLOWS.iter().find_map(|folder| one_named(&self.root.join(folder), name));
-        let known = || self.workflows().iter().map(|workflow| workflow.name.clone()).collect();
-        found.ok_or_else(|| missing(why, known()))
+        let found = self.folders().iter().find_map(|folder| one_named(folder, name));
+        found.map_or_else(|| self.by_id(name, why), Ok)
+    }
+
+    /// The workflow whose file says this id, where no file or folder is named so.
+    fn by_id(&self, id: &str, why: &str) -> Result<PathBuf, NotFound> {
+        let identified = self.identified.get_or_init(|| self.read_ids());
+        match identified.get(id).map(Vec::as_slice) {
+            Some([path]) => Ok(path.clone()),
+            Some([first, second, ..]) => {
+                let (first, second) = (self.shown(first), self.shown(second));
+                Err(missing(
+                    &format!("`{first}` and `{second}` both have that id; name one by its path"),
+                    Vec::new(),
+                ))
+            }
+            _ => {
+                let names = self.workflows().iter().map(|workflow| workflow.name.clone());
+                let known: BTreeSet<String> = names.chain(identified.keys().cloned()).collect();
+                Err(missing(why, known.into_iter().collect()))
+            }
+        }
+    }
+
+    fn read_ids(&self) -> BTreeMap<String, Vec<PathBuf>> {
+        let mut identified: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+        for workflow in self.workflows() {
+            let id = self.source(&workflow.path).ok().and_then(|source| workflow_id(&source));
+            if let Some(id) = id {
+                identified.entry(id).or_default().push(workflow.path.clone());
+            }
+        }
+        identified
     }
 
     /// The files that describe secrets. One that leads out of the project is none of it.
     pub fn secret_files(&self) -> Vec<PathBuf> {
-        let mut folders = entries(&self.root.join(".secrets"));
+        let mut folders = entries(&self.root.join(SECRET_FOLDERS));
         folders.sort();
-        let all = [self.root.clone()].into_iter().chain(folders).map(|folder| folder.join("SECRETS.md"));
-        all.filter(|path| path.is_file() && self.within(path).is_ok()).collect()
+        let all = [self.root.clone()].into_iter().chain(folders).map(|folder| folder.join(SECRETS));
+        all.filter(|path| path.is_file() && leads_into(path, &[&self.root]).is_ok()).collect()
     }
 
     /// Everything of a sort that can be named here.
@@ -143,15 +234,15 @@ impl OnDisk {
     fn file(&self, entry: &Entry) -> Option<Arc<Source>> {
         self.source(&entry.path).ok()
     }
+}
 
-    /// A link could lead a called workflow out of the project.
-    fn within(&self, path: &Path) -> Result<(), NotFound> {
-        match fs::canonicalize(path) {
-            Ok(whole) if !whole.starts_with(&self.root) => {
-                Err(missing("it is a link that leads out of the project", Vec::new()))
-            }
-            _ => Ok(()),
+/// Refuses a path that a link leads out of all of these folders.
+fn leads_into(path: &Path, folders: &[&Path]) -> Result<(), NotFound> {
+    match fs::canonicalize(path) {
+        Ok(whole) if !folders.iter().any(|folder| whole.starts_with(folder)) => {
+            Err(missing("it is a link that leads out of the project", Vec::new()))
         }
+        _ => Ok(()),
     }
 }
 
@@ -193,8 +284,7 @@ fn all_named(folder: &Path) -> Vec<Named> {
 
 /// The workflow that a folder is. Beside a YAML file of that name, the Markdown one is documentation.
 fn in_folder(folder: &Path) -> Option<PathBuf> {
-    let names = ["WORKFLOW.yaml", "WORKFLOW.yml", "WORKFLOW.json", "WORKFLOW.md"];
-    names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+    FOLDER_WORKFLOWS.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
 /// A workflow that stands beside another: a file next to a file, a folder next to a folder.
@@ -226,18 +316,26 @@ impl Project for OnDisk {
                 if path.is_absolute() || climbs(path) {
                     return Err(missing("it is outside of the folder of this file", Vec::new()));
                 }
-                let path = Path::new(&from.name).parent().unwrap_or(Path::new("")).join(path);
-                self.within(&path)?;
+                let folder = Path::new(&from.name).parent().unwrap_or(Path::new(""));
+                let path = folder.join(path);
+                // A workflow that is not of the project may call those beside it.
+                let whole = fs::canonicalize(if folder == Path::new("") { Path::new(".") } else { folder });
+                leads_into(&path, &[&self.root, whole.as_deref().unwrap_or(&self.root)])?;
                 path
             }
             Reference::Id(id) => match beside(from, id) {
                 Some(path) => path,
-                None => {
-                    self.by_name(id, "there is none beside this one, in `.workflows` or in `workflows`")?
-                }
+                None => self.by_name(
+                    id,
+                    "there is none beside this one, in `.workflows`, `workflows` or `artifacts/workflows`",
+                )?,
             },
         };
-        self.source(&path).map_err(|diagnostic| missing(&diagnostic.message, Vec::new()))
+        self.workflow_source(&path).map_err(|diagnostic| missing(&diagnostic.message, Vec::new()))
+    }
+
+    fn has_file(&self, from: &Source, path: &str) -> bool {
+        Path::new(&from.name).parent().unwrap_or(Path::new("")).join(path).is_file()
     }
 
     fn names(&self, sort: Sort) -> Vec<String> {
@@ -281,7 +379,7 @@ impl Project for OnDisk {
     }
 
     fn person(&self) -> Person {
-        let name = person::name();
+        let name = current_user();
         Person { roles: self.config.roles_of(&name), name }
     }
 

@@ -9,10 +9,23 @@ use skein_core::{
     plan::Plan,
     view::{self, RunView},
 };
+use skein_host::workspace::ROOT_PARAMETER;
 
-/// The object for a run as it is.
-pub(crate) fn result(plan: &Plan, state: &RunState) -> Value {
-    of(&view::run(plan, state))
+use crate::conditions::conditions;
+
+/// The object for a run as it is, with the warnings about its workflow, if it has any.
+pub(crate) fn result(plan: &Plan, state: &RunState, warnings: &[Value]) -> Value {
+    let view = view::run(plan, state);
+    let mut object = of(&view);
+    object["parameters"] = parameters(plan);
+    let conditions = conditions(&view);
+    if !conditions.is_empty() {
+        object["conditions"] = json!(conditions);
+    }
+    if !warnings.is_empty() {
+        object["diagnostics"] = Value::from(warnings);
+    }
+    object
 }
 
 fn of(view: &RunView) -> Value {
@@ -21,6 +34,15 @@ fn of(view: &RunView) -> Value {
     let steps = object.get_mut("steps").and_then(Value::as_array_mut);
     steps.into_iter().flatten().for_each(fill);
     object
+}
+
+/// The parameters of a run, without the folder that the host adds for files.
+fn parameters(plan: &Plan) -> Value {
+    let mut parameters = (*plan.parameters).clone();
+    if let Some(object) = parameters.as_object_mut() {
+        object.remove(ROOT_PARAMETER);
+    }
+    parameters
 }
 
 /// Nothing given is an object with nothing in it.

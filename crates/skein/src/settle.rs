@@ -30,7 +30,7 @@ use crate::{
     access::{Access, Asking, Refused, required},
     around, channels,
     config::{self, CUSTOM, Config},
-    persona,
+    enforcement, persona,
     project::OnDisk,
     resolve::Resolutions,
     servers,
@@ -83,8 +83,14 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
         handing: Default::default(),
         pass_env: config.pass_env.clone(),
         writes: writes(project, config),
-        allow_unenforced: config.allow_unenforced,
+        allow_unenforced: config.allow_unenforced.steps,
+        pinned: Default::default(),
+        roles: Some(config.roles.clone()),
+        definitions: project.definitions(),
         overrides: overrides(plan, config, wishes.allowed, wishes.overridden),
+        state: Some(wishes.state.to_owned()),
+        context: None,
+        warnings: Vec::new(),
         record: None,
         replay: wishes.replay,
     };
@@ -125,6 +131,21 @@ pub fn settle(plan: &Plan, project: &OnDisk, wishes: Wishes<'_>) -> Result<About
     if plan.definition.root().workflow.origin.dialect == Dialect::Ioa.as_str() {
         problems.extend(channels::telemetry(config, &mut about));
     }
+    if about.replay.is_none() {
+        problems.extend(enforcement::refuse_gates(plan, config));
+    }
+    let hooks = plan.definition.root().workflow.hooks.iter();
+    let programs = hooks.filter_map(|hook| match &hook.action {
+        HookAction::Run { program, .. } => Some(program.clone()),
+        HookAction::Notify { .. } => None,
+    });
+    let steps = plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+    let folders = steps.filter_map(|step| match &step.kind {
+        Kind::Work(work) => Some(about.workspace.join(work.isolation.workspace.as_deref()?)),
+        _ => None,
+    });
+    let folders: Vec<PathBuf> = folders.collect();
+    problems.extend(about.pin_programs(programs, &folders));
     problems.sort();
     problems.dedup();
     if problems.is_empty() { Ok(about) } else { Err(Unsettled { problems, refused }) }
@@ -139,12 +160,19 @@ fn overrides(plan: &Plan, config: &Config, allowed: &[PathBuf], overridden: &[Ov
         overridden.iter().map(|one| json!({"field": one.field, "file": one.source.name})).collect();
     let all = [
         ("allow-root", whole(allowed).map(|root| json!(root)).collect()),
-        ("allow-unenforced", if config.allow_unenforced { json!([true]) } else { json!([]) }),
+        ("allow-unenforced", risks(config)),
         ("allow-auto-approve", json!(gates)),
         ("workflow-overrides", json!(fields)),
     ];
     let used = all.into_iter().filter(|(_, used)| used.as_array().is_some_and(|used| !used.is_empty()));
     used.map(|(name, used)| Override { name: name.to_owned(), used }).collect()
+}
+
+/// The risks of a machine without sandboxes that the project accepts.
+fn risks(config: &Config) -> Value {
+    let risks = config.allow_unenforced;
+    let names = [(risks.steps, "steps"), (risks.gates, "gates")];
+    names.into_iter().filter(|(accepted, _)| *accepted).map(|(_, name)| json!(name)).collect()
 }
 
 /// Real paths, because a link could lead elsewhere when it is used. `~` is the home of whoever begins the run.

@@ -8,12 +8,12 @@ use std::{
 use skein_core::{closest::did_you_mean, engine::RunState, ids::RunId, plan::Plan};
 use skein_host::{
     host::Recall,
-    store::{RunRow, Sqlite, Store, StoreError, Which},
+    store::{ClaimError, OpenError, RunRow, Sqlite, StateRegistry, Store, StoreError, Which, is_shortened},
     worker,
     workspace::RunDir,
 };
 
-use crate::{exit::Exit, output::Output, project::OnDisk};
+use crate::{exit::Exit, output::Output, own::not_had, project::OnDisk};
 
 /// Its name in a project.
 pub const NAME: &str = ".skein";
@@ -21,6 +21,14 @@ pub const NAME: &str = ".skein";
 pub const DATABASE: &str = "skein.db";
 /// So many runs are looked through for one that begins with what was typed.
 const LOOKED_AT: u32 = 10_000;
+
+/// The runs that a text can mean.
+#[derive(Debug)]
+pub enum RunLookup {
+    One(Box<RunRow>),
+    None { hint: Option<String> },
+    Several(Vec<RunId>),
+}
 
 /// A state folder, opened.
 #[derive(Debug)]
@@ -34,7 +42,14 @@ impl State {
     pub fn open(given: Option<&Path>, project: &Path, output: Output) -> Result<State, Exit> {
         let path = given.map_or_else(|| project.join(NAME), Path::to_owned);
         let failed = |why: String| output.refuse(Exit::Store, &why, None);
-        let store = Sqlite::open(&path).map_err(|error| failed(error.to_string()))?;
+        admit(given, &path)
+            .map_err(|why| output.refuse(Exit::Refused, &why, Some(&acceptance_hint(given))))?;
+        let store = Sqlite::open(&path).map_err(|error| match error {
+            OpenError::Foreign { .. } | OpenError::Open { .. } => {
+                output.refuse(Exit::Refused, &error.to_string(), None)
+            }
+            error => failed(error.to_string()),
+        })?;
         let whole = std::fs::canonicalize(&path);
         let path = whole.map_err(|error| failed(format!("`{}` cannot be used: {error}", path.display())))?;
         Ok(State { path, store: Arc::new(store) })
@@ -42,39 +57,74 @@ impl State {
 
     /// The same around the current folder, for who only looks: where there is none, none is made.
     pub fn find(given: Option<&Path>, output: Output) -> Result<Option<State>, Exit> {
-        let project = OnDisk::root_of(Path::new("."));
-        let path = given.map_or_else(|| project.join(NAME), Path::to_owned);
-        path.join(DATABASE).exists().then(|| State::open(Some(&path), &project, output)).transpose()
+        let path = State::place(given);
+        path.join(DATABASE).exists().then(|| State::open(Some(&path), &path, output)).transpose()
+    }
+
+    /// The place of the state folder, whether or not it exists.
+    pub fn place(given: Option<&Path>) -> PathBuf {
+        given.map_or_else(|| OnDisk::root().join(NAME), Path::to_owned)
+    }
+
+    /// The same for who only looks: the newest run where none or `-` is named.
+    pub fn with_run_or_newest(
+        given: Option<&Path>,
+        text: Option<&str>,
+        output: Output,
+    ) -> Result<(State, RunRow), Exit> {
+        if let Some(text) = text.filter(|text| *text != "-") {
+            return State::with_run(given, text, output);
+        }
+        let none = |place: &Path| {
+            let message = format!("there are no runs in the state folder `{}`", shown(place));
+            output.refuse(Exit::Refused, &message, Some("`skein run FILE` begins one"))
+        };
+        let Some(state) = State::find(given, output)? else { return Err(none(&State::place(given))) };
+        let newest = state.store.runs(Which::Newest(1)).map_err(|error| failed(&error, output))?.pop();
+        let row = newest.ok_or_else(|| none(&state.path))?;
+        Ok((state, row))
     }
 
     /// The state folder and the run that someone means by its id, or by how it begins.
     pub fn with_run(given: Option<&Path>, text: &str, output: Output) -> Result<(State, RunRow), Exit> {
+        let place = State::place(given);
         let missing = |hint: Option<String>| {
             let behind_a_wall = worker::anyones_worker().map(|mark| {
                 format!("a worker of run {} does not see runs; only people outside of runs decide", mark.run)
             });
             let hint = behind_a_wall.or(hint).unwrap_or_else(|| "`skein runs` lists them".to_owned());
-            output.refuse(Exit::Refused, &format!("there is no run `{text}`"), Some(&hint))
+            let there = if place.join(DATABASE).exists() { "" } else { ", which does not exist" };
+            let message = format!("there is no run `{text}` in the state folder `{}`{there}", shown(&place));
+            output.refuse(Exit::Refused, &message, Some(&hint))
         };
         let Some(state) = State::find(given, output)? else { return Err(missing(None)) };
-        if let Ok(id) = RunId::new(text)
-            && let Some(row) = state.store.run(&id).map_err(|error| failed(&error, output))?
-        {
-            return Ok((state, row));
-        }
-        let newest = state.store.runs(Which::Newest(LOOKED_AT)).map_err(|error| failed(&error, output))?;
-        let meant: Vec<&RunRow> = newest.iter().filter(|row| row.run.as_str().starts_with(text)).collect();
-        match meant[..] {
-            [one] if !text.is_empty() => Ok((state, one.clone())),
-            [] => Err(missing(did_you_mean(text, newest.iter().map(|row| row.run.as_str())))),
-            _ => {
-                let named: Vec<&str> = meant.iter().take(5).map(|row| row.run.as_str()).collect();
-                let more = if meant.len() > named.len() { ", …" } else { "" };
+        match state.look_up(text).map_err(|error| failed(&error, output))? {
+            RunLookup::One(row) => Ok((state, *row)),
+            RunLookup::None { hint } => Err(missing(hint)),
+            RunLookup::Several(runs) => {
+                let named: Vec<&str> = runs.iter().take(5).map(RunId::as_str).collect();
+                let more = if runs.len() > named.len() { ", …" } else { "" };
                 let hint = format!("it could be {}{more}", named.join(", "));
-                let message = format!("`{text}` is the beginning of {} runs", meant.len());
+                let message = format!("`{text}` is the beginning of {} runs", runs.len());
                 Err(output.refuse(Exit::Refused, &message, Some(&hint)))
             }
         }
+    }
+
+    /// Looks up a run by its id, or by how that begins.
+    pub fn look_up(&self, text: &str) -> Result<RunLookup, StoreError> {
+        if let Ok(id) = RunId::new(text)
+            && let Some(row) = self.store.run(&id)?
+        {
+            return Ok(RunLookup::One(Box::new(row)));
+        }
+        let newest = self.store.runs(Which::Newest(LOOKED_AT))?;
+        let meant: Vec<&RunRow> = newest.iter().filter(|row| row.run.as_str().starts_with(text)).collect();
+        Ok(match meant[..] {
+            [one] if !text.is_empty() => RunLookup::One(Box::new(one.clone())),
+            [] => RunLookup::None { hint: did_you_mean(text, newest.iter().map(|row| row.run.as_str())) },
+            _ => RunLookup::Several(meant.iter().map(|row| row.run.clone()).collect()),
+        })
     }
 
     /// The folder in which the files of a run are.
@@ -91,6 +141,75 @@ impl State {
         let recalled = Recall::new(&*self.store).run(row).map_err(|error| failed(&error, output))?;
         Ok(recalled.driver.into_parts())
     }
+}
+
+/// A state folder as people are told of it: from the current folder where it is below, and else whole.
+fn shown(place: &Path) -> String {
+    let here = std::env::current_dir().and_then(std::fs::canonicalize).unwrap_or_default();
+    place.strip_prefix(here).unwrap_or(place).display().to_string()
+}
+
+/// The exit status for a run that was set aside: the store failed where acknowledged rows are gone.
+pub fn exit_of_quarantine(why: &str) -> Exit {
+    if is_shortened(why) { Exit::Store } else { Exit::Refused }
+}
+
+/// Refuses a run whose journal is shortened.
+pub fn refuse_shortened(row: &RunRow, output: Output) -> Result<(), Exit> {
+    match row.quarantined.as_ref().filter(|why| is_shortened(why)) {
+        Some(why) => Err(not_had(&row.run, &ClaimError::Quarantined(why.clone()).into(), output)),
+        None => Ok(()),
+    }
+}
+
+/// What a person can do about a run whose journal is shortened.
+pub fn hint_for_shortened(run: &RunId) -> String {
+    format!(
+        "put a copy of the state folder back that has all of it; or see what is left with `skein events {run}`, and let \
+         steps be done again with `skein resume {run} --accept-shortened-journal`"
+    )
+}
+
+/// Names the runs whose journals are shortened. Whether there are any.
+pub fn warn_of_shortened(state: &State, output: Output) -> Result<bool, Exit> {
+    let shortened = state.store.shortened().map_err(|error| failed(&error, output))?;
+    for (run, why) in &shortened {
+        output.warn(&format!("run {run} is set aside: {why}"));
+    }
+    if let Some(run) = shortened.first().and_then(|(run, _)| RunId::new(run).ok()) {
+        output.warn(&hint_for_shortened(&run));
+    }
+    Ok(!shortened.is_empty())
+}
+
+/// Admits a state folder if this user made it on this machine, or accepted it. A new one is made.
+pub fn admit(given: Option<&Path>, path: &Path) -> Result<(), String> {
+    let admitted = check_link(given, path)
+        .and_then(|()| StateRegistry::of_user().admit(path).map_err(|error| error.to_string()));
+    // A worker has another environment, and is refused for what it is.
+    admitted.or_else(|why| if worker::anyones_worker().is_some() { Ok(()) } else { Err(why) })
+}
+
+/// A repository may hold a link to a state folder of another project.
+pub fn check_link(given: Option<&Path>, path: &Path) -> Result<(), String> {
+    let is_link = path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
+    if is_link && given.is_none_or(|given| given.ends_with(NAME)) {
+        return Err(format!(
+            "the state folder `{}` is a symbolic link, which may have come with the repository; name the folder that it \
+             leads to with `--state DIR` or SKEIN_STATE, or remove the link",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+/// How a person accepts a state folder.
+pub fn acceptance_hint(given: Option<&Path>) -> String {
+    let state = given.map(|given| format!(" --state {}", given.display())).unwrap_or_default();
+    format!(
+        "if you made it or trust whoever did, `skein doctor --trust-state{state}` accepts it; otherwise remove it or choose \
+         another with `--state DIR`"
+    )
 }
 
 /// What to say of a store that says no.

@@ -12,12 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use skein_core::{
     engine::{AttemptId, Batch, RunState},
     ids::RunId,
     ir::RunStatus,
     limits,
     plan::Plan,
+    time::Millis,
 };
 use skein_host::{
     clock::Clock,
@@ -53,6 +55,8 @@ pub enum Note {
     /// At the terminal.
     Typed(String),
     NoSpace,
+    /// Someone at the terminal cancels the run.
+    Cancelling,
     /// This run goes on where the one that is followed failed.
     Next(RunId),
     Over(Over),
@@ -158,6 +162,7 @@ pub fn watcher(to: Sender<Of>) -> Watcher {
             Told::NoSpace { run } => (Some(run), Note::NoSpace),
             Told::Retries { run, by } => (Some(run), Note::Next(by.clone())),
             Told::Closed { run } => (Some(run), Note::Over(Over::Closed)),
+            Told::Left { run } => (Some(run), Note::Over(Over::Left)),
             Told::Lost { run } => (Some(run), Note::Over(Over::Lost)),
             Told::SetAside { run, why } => (Some(run), Note::Over(Over::SetAside(why.to_owned()))),
             Told::Broken { why } => (None, Note::Over(Over::Broken(why.to_owned()))),
@@ -194,6 +199,8 @@ pub struct Follow<'a> {
     pub plan: Plan,
     pub store: &'a dyn Store,
     pub workspace: &'a Path,
+    /// Warnings about the workflow, as diagnostics in JSON.
+    pub warnings: &'a [Value],
     /// The folder of the run.
     pub kept: &'a Path,
     /// So many events were shown before.
@@ -274,6 +281,7 @@ fn human(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
             Ok(Note::Line(attempt, line)) => live.output(attempt, &line),
             Ok(Note::Typed(line)) => typed(&follow, &mut live, &line),
             Ok(Note::NoSpace) => space.out(output),
+            Ok(Note::Cancelling) => live.say(&cancelling(follow.run)),
             Ok(Note::Next(run)) => next = Some(run),
             Ok(Note::Over(over)) => break over,
             Err(RecvTimeoutError::Timeout) => {}
@@ -293,6 +301,15 @@ fn human(follow: Follow<'_>, notes: &Inbox, output: Output) -> Last {
         output.text(&summary);
     }
     Last { state: live.state().clone(), over, next }
+}
+
+/// The message of the first Ctrl-C: its effect, and that of a second.
+pub fn cancelling(run: &RunId) -> String {
+    let grace = Millis(limits::STOP_GRACE_DEFAULT);
+    format!(
+        "cancelling run {run}: its workers have {grace} to stop; press Ctrl-C again to leave it at once, and `skein resume \
+         {run}` finishes the cancellation"
+    )
 }
 
 /// Someone answered what was asked last.
@@ -340,7 +357,7 @@ fn plain(follow: Follow<'_>, notes: &Inbox, taped: &dyn Fn() -> Option<Taped>, o
             && show
             && !follow.quiet
         {
-            output.exact(&lines);
+            output.json_text(&lines);
         }
     };
     follow.read(0, before, &mut |batch| take(&mut state, batch, false));
@@ -359,6 +376,7 @@ fn plain(follow: Follow<'_>, notes: &Inbox, taped: &dyn Fn() -> Option<Taped>, o
                 }
             }
             Ok(Note::NoSpace) => space.out(output),
+            Ok(Note::Cancelling) => output.warn(&cancelling(follow.run)),
             Ok(Note::Line(..) | Note::Typed(_)) => {}
             Ok(Note::Next(run)) => next = Some(run),
             Ok(Note::Over(over)) => break over,
@@ -367,7 +385,7 @@ fn plain(follow: Follow<'_>, notes: &Inbox, taped: &dyn Fn() -> Option<Taped>, o
     };
     // Of runs that retry one another the last is the result.
     if output.format == Format::Json && !follow.quiet && next.is_none() {
-        let mut object = result(&follow.plan, &state);
+        let mut object = result(&follow.plan, &state, follow.warnings);
         if let Some((name, value)) = taped().as_ref().map(Taped::value) {
             object[name] = value;
         }

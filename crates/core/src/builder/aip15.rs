@@ -76,7 +76,7 @@ fn step_word(status: StepStatus) -> &'static str {
     }
 }
 
-/// The gate that asks before a subworkflow starts. Ids of steps have no dots, so that no other step has its name.
+/// The gate that asks before a step that no tool does. Ids of steps have no dots, so that no other step has its name.
 pub fn approval_of(step: &StepId) -> Option<StepId> {
     StepId::new(format!("{step}.approval")).ok()
 }

@@ -1,4 +1,4 @@
-//! Who is asked before a subworkflow starts: a gate in front of the call. Work is held by the engine itself.
+//! Approval before a step that is no work of its own starts: a gate in front of it. Work is held by the engine itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,13 @@ use crate::{
     ir::{Gate, GateTimeout, Kind, Step, StepPolicy, Target, WaitTimeout},
 };
 
-/// Puts a gate in front of each of these calls; whatever led to a call leads to its gate.
+/// Puts a gate in front of each of these steps; whatever led to a step leads to its gate.
 pub(super) fn ask_first(steps: Vec<Step>, start: &mut Option<StepId>, asked: &BTreeSet<&str>) -> Vec<Step> {
     let gates: BTreeMap<StepId, StepId> = steps
         .iter()
-        .filter(|step| matches!(step.kind, Kind::Call(_)) && asked.contains(step.id.as_str()))
+        .filter(|step| {
+            !matches!(step.kind, Kind::Work(_) | Kind::Gate(_)) && asked.contains(step.id.as_str())
+        })
         .filter_map(|step| Some((step.id.clone(), aip15::approval_of(&step.id)?)))
         .collect();
     if let Some(gate) = start.as_ref().and_then(|start| gates.get(start)) {
@@ -34,15 +36,15 @@ pub(super) fn ask_first(steps: Vec<Step>, start: &mut Option<StepId>, asked: &BT
     placed
 }
 
-fn gate(id: StepId, call: &Step) -> Option<Step> {
+fn gate(id: StepId, before: &Step) -> Option<Step> {
     let gate = Gate {
-        message: Expr::literal(format!("May `{}` start?", call.id)).ok()?,
+        message: Expr::literal(format!("May `{}` start?", before.id)).ok()?,
         shows: Vec::new(),
         approvers: Vec::new(),
         quorum: 1,
         timeout: None,
         on_timeout: GateTimeout::Expire,
-        on_approve: Some(Target::Step(call.id.clone())),
+        on_approve: Some(Target::Step(before.id.clone())),
         on_reject: None,
     };
     let policy = StepPolicy { effects: aip15::effects(), ..StepPolicy::default() };

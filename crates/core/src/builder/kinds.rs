@@ -39,7 +39,7 @@ impl StepKind {
     }
 
     /// The lists of steps inside.
-    pub(super) fn lists(&self) -> Vec<&[StepHandle]> {
+    pub fn lists(&self) -> Vec<&[StepHandle]> {
         match self {
             StepKind::Parallel(parallel) => parallel.lanes.iter().map(|lane| &lane.steps[..]).collect(),
             StepKind::Map(map) => vec![&map.steps],

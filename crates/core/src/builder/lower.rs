@@ -127,7 +127,7 @@ impl<'a> Lower<'a> {
             kept.iter().zip(nexts).filter_map(|(step, next)| self.step(step, next, depth)).collect();
         let mut start = start.and_then(|start| self.id(At::field("start"), start));
         let asked: BTreeSet<&str> =
-            kept.iter().filter(|step| self.asks(step)).map(|step| &*step.id).collect();
+            kept.iter().filter(|step| self.opens_a_gate(step)).map(|step| &*step.id).collect();
         let lowered = ask_first(lowered, &mut start, &asked);
         let shape = Shape::Routed { start, cycles: self.allows_cycles() };
         Scope { undo: aip15::undo(), ..Scope::new(shape, lowered) }
@@ -200,6 +200,15 @@ impl<'a> Lower<'a> {
     /// Whether a person is asked before each start of a step, by its own class or else the workflow's.
     fn asks(&self, step: &StepDefinition) -> bool {
         *step.approval.as_ref().unwrap_or(&self.definition.approval) == ApprovalClass::Always
+    }
+
+    /// Returns true if a gate stands before a step that no worker does. The workflow's class is for its tools and subworkflows; the
+    /// steps inside of others are asked about by themselves.
+    fn opens_a_gate(&self, step: &StepDefinition) -> bool {
+        match step.kind {
+            StepKind::Subworkflow(_) => self.asks(step),
+            _ => step.approval == Some(ApprovalClass::Always),
+        }
     }
 
     fn policy(&self, step: &StepDefinition, kind: &Kind) -> StepPolicy {

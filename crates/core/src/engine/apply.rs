@@ -72,9 +72,11 @@ impl Fold<'_> {
             Event::SignalKept { name, payload } => {
                 self.state.signals.push_back((name.clone(), payload.clone()))
             }
-            Event::SignalTaken { opening, name, kept, .. } => {
+            Event::SignalTaken { opening, name, payload, kept } => {
                 self.close(*opening);
-                if *kept && let Some(i) = self.state.signals.iter().position(|(kept, _)| kept == name) {
+                let taken =
+                    self.state.signals.iter().position(|(kept, with)| kept == name && with == payload);
+                if let Some(i) = taken.filter(|_| *kept) {
                     self.state.signals.remove(i);
                 }
             }
@@ -85,8 +87,8 @@ impl Fold<'_> {
             }
             Event::Tampered { .. } => self.state.tampers += 1,
             Event::UndoBegan { of, targets, uncertain } => self.undo_began(*of, targets, uncertain),
-            Event::StepUndone { at, .. } => self.undo_step_over(*at, true),
-            Event::UndoFailed { at, .. } => self.undo_step_over(*at, false),
+            Event::StepUndone { at, .. } => self.undo_step_over(*at, None),
+            Event::UndoFailed { at, error, .. } => self.undo_step_over(*at, Some(error)),
             Event::UndoEnded { of, clean } => self.undo_ended(*of, *clean),
             Event::RunDecided { status, output, error, degraded, publish, retry } => {
                 self.state.phase = RunPhase::Decided;

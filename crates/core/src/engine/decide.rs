@@ -182,7 +182,12 @@ impl<'a> Decision<'a> {
             (true, Some(route)) => route,
             (true, None) => entry.next[at.1 as usize].into(),
         });
-        let End { outcome, output, error, .. } = end;
+        let End { outcome, mut output, error, .. } = end;
+        let failed = matches!(outcome, Outcome::Failed(_) | Outcome::Exhausted);
+        if failed && effect.satisfies && output.is_null() {
+            // The steps that depend on it go on, with its declared defaults.
+            output = Arc::new(self.step(at).outputs.defaults());
+        }
         self.emit(Event::StepEnded { at, outcome, output, error, effect, route, settler });
         if effect.then == Then::GoOn || !self.state.instance(at.0).is_going() {
             return self.later(Todo::StepEnded(at));

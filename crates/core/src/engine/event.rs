@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    AttemptEnd, AttemptId, Cost, Decision, InstanceIx, InstanceReused, Opening, Proof, Publication, Start,
-    StepAt, StepReused,
+    AttemptEnd, AttemptId, BudgetGrant, Cost, Decision, InstanceIx, InstanceReused, Opening, Proof,
+    Publication, Start, StepAt, StepReused,
 };
 use crate::{
     ids::SignalName,
@@ -167,6 +167,9 @@ pub enum Event {
         by: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// The budgets that an approval renews.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        grants: Vec<BudgetGrant>,
     },
     SignalKept {
         name: SignalName,

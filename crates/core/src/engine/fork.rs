@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AttemptId, Error, Halt, InstanceEnd, InstanceIx, InstanceReused, Outcome, Part, Past, Reused, RunPhase,
-    StepAt, StepReused, past::End,
+    AttemptId, Error, Halt, InstanceEnd, InstanceIx, InstanceReused, Outcome, Part, Past, Reused, Route,
+    RunPhase, StepAt, StepReused, past::End,
 };
 use crate::{
     ir::{Then, Verdict},
@@ -23,8 +23,10 @@ pub struct Fork {
     pub attempts: Vec<(AttemptId, AttemptId)>,
     /// The steps whose results are reused, by id, in the order in which they ended.
     pub steps: Vec<String>,
-    /// Steps that had ended before and are done again all the same.
+    /// Steps that had ended before and are done again all the same; with another plan, all that are done.
     pub again: Vec<(String, Again)>,
+    /// Steps of the run that another plan has not.
+    pub removed: Vec<String>,
 }
 
 /// Why a step that does not come after the one that was named is done again.
@@ -40,6 +42,18 @@ pub enum Again {
     Conflict,
     /// It comes after one that is done again.
     After,
+    /// It is defined in another way.
+    Changed,
+    /// It reads parameters, or variables of the workflow, that have other values.
+    Inputs,
+    /// The agent or the tool that does it is set up in another way.
+    Settings,
+    /// The run that is forked had no such step.
+    New,
+    /// It had not ended.
+    NotDone,
+    /// Someone named it.
+    Asked,
 }
 
 /// Why there is no such fork.
@@ -73,12 +87,13 @@ impl Past {
         let mut named = BTreeSet::new();
         let first = kept.iter().map(|end| end.step.at.1).filter(|step| named.insert(*step));
         let steps = first.map(name).collect();
-        let (reused, attempts) = Renumber::all(self, &kept);
+        let own: BTreeMap<u32, u32> = (0..entry.len()).map(|step| (step, step)).collect();
+        let (reused, attempts) = Renumber::all(self, &kept, &own);
         let again = again.into_iter().map(|(step, why)| (name(step), why)).collect();
-        Ok(Fork { reused, attempts, steps, again })
+        Ok(Fork { reused, attempts, steps, again, removed: Vec::new() })
     }
 
-    fn root(&self) -> &ScopeEntry {
+    pub(super) fn root(&self) -> &ScopeEntry {
         self.plan.definition.scope(self.plan.definition.root().root)
     }
 
@@ -117,7 +132,7 @@ impl Past {
     }
 
     /// Why a visit cannot be taken as it is.
-    fn spoilt(&self, end: &End) -> Option<Again> {
+    pub(super) fn spoilt(&self, end: &End) -> Option<Again> {
         let effect = end.step.effect;
         if self.is_undone(end, true) {
             Some(Again::Undone)
@@ -141,7 +156,7 @@ impl Past {
             .any(|end| self.is_undone(end, with_run))
     }
 
-    fn inside(&self, instance: InstanceIx) -> &[End] {
+    pub(super) fn inside(&self, instance: InstanceIx) -> &[End] {
         self.ends.get(&instance).map_or(&[], Vec::as_slice)
     }
 
@@ -204,7 +219,7 @@ impl Past {
 type Chosen<'a> = (Vec<&'a End>, Vec<(u32, Again)>);
 
 /// Marks these steps and all that come after them.
-fn spread(entry: &ScopeEntry, marked: &mut [bool], mut rest: Vec<u32>) {
+pub(super) fn spread(entry: &ScopeEntry, marked: &mut [bool], mut rest: Vec<u32>) {
     while let Some(step) = rest.pop() {
         if !std::mem::replace(&mut marked[step as usize], true) {
             rest.extend(entry.dependents(step));
@@ -213,17 +228,23 @@ fn spread(entry: &ScopeEntry, marked: &mut [bool], mut rest: Vec<u32>) {
 }
 
 /// Gives instances the numbers that they have in the fork.
-struct Renumber<'a> {
+pub(super) struct Renumber<'a> {
     past: &'a Past,
+    /// The numbers of the root's steps, before and now.
+    mapped: &'a BTreeMap<u32, u32>,
     numbers: BTreeMap<InstanceIx, InstanceIx>,
     reused: Vec<Reused>,
     attempts: Vec<(AttemptId, AttemptId)>,
 }
 
 impl<'a> Renumber<'a> {
-    fn all(past: &'a Past, kept: &[&End]) -> (Vec<Reused>, Vec<(AttemptId, AttemptId)>) {
+    pub(super) fn all(
+        past: &'a Past,
+        kept: &[&'a End],
+        mapped: &'a BTreeMap<u32, u32>,
+    ) -> (Vec<Reused>, Vec<(AttemptId, AttemptId)>) {
         let numbers = BTreeMap::from([(InstanceIx::ROOT, InstanceIx::ROOT)]);
-        let mut renumber = Renumber { past, numbers, reused: Vec::new(), attempts: Vec::new() };
+        let mut renumber = Renumber { past, mapped, numbers, reused: Vec::new(), attempts: Vec::new() };
         kept.iter().for_each(|end| renumber.count(end));
         kept.iter().for_each(|end| renumber.take(end));
         (renumber.reused, renumber.attempts)
@@ -251,7 +272,9 @@ impl<'a> Renumber<'a> {
         let attempt = end.step.attempt.map(|attempt| AttemptId { at, ..attempt });
         self.attempts.extend(end.step.attempt.zip(attempt));
         let error = end.step.error.as_ref().map(|error| self.error(error));
-        self.reused.push(Reused::Step(Box::new(StepReused { at, attempt, error, ..end.step.clone() })));
+        let (route, settler) = self.beside(end);
+        let step = StepReused { at, attempt, error, route, settler, ..end.step.clone() };
+        self.reused.push(Reused::Step(Box::new(step)));
     }
 
     fn take_instance(&mut self, ix: InstanceIx) {
@@ -274,8 +297,24 @@ impl<'a> Renumber<'a> {
         })));
     }
 
+    /// Returns the route and the settler of a visit, in the numbers of the fork.
+    fn beside(&self, end: &End) -> (Option<Route>, Option<u32>) {
+        let StepReused { at, route, settler, .. } = &end.step;
+        let now = |step: u32| match at.0 {
+            InstanceIx::ROOT => self.mapped.get(&step).copied(),
+            _ => Some(step),
+        };
+        let route = route.and_then(|route| match route {
+            Route::Step(step) => now(step).map(Route::Step),
+            Route::End => Some(Route::End),
+        });
+        (route, settler.and_then(now))
+    }
+
     fn step(&self, at: StepAt) -> Option<StepAt> {
-        self.numbers.get(&at.0).map(|ix| StepAt(*ix, at.1))
+        let ix = *self.numbers.get(&at.0)?;
+        let step = if at.0 == InstanceIx::ROOT { *self.mapped.get(&at.1)? } else { at.1 };
+        Some(StepAt(ix, step))
     }
 
     fn error(&self, error: &Error) -> Error {

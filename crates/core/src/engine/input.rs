@@ -176,6 +176,9 @@ pub enum AttemptEnd {
         reasons: Vec<String>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fingerprints: Vec<String>,
+        /// The end of its output, where it gave its finding without reasons of its own form.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<CheckOutput>,
     },
     Failed {
         class: ErrorClass,
@@ -208,6 +211,39 @@ pub enum AttemptEnd {
         to: String,
         message: String,
     },
+}
+
+/// The end of what a check printed or answered. Shown to people and to the next iteration; no rule reads it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckOutput {
+    /// The exit status of a script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<i32>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+impl CheckOutput {
+    /// The end of a text: the last whole lines that are kept of it.
+    pub fn new(status: Option<i32>, text: &str) -> CheckOutput {
+        let text = text.trim();
+        let over = text.len().saturating_sub(limits::CHECK_OUTPUT_BYTES);
+        let from = (over..=text.len()).find(|from| text.is_char_boundary(*from)).unwrap_or(over);
+        let end = &text[from..];
+        let whole = end.split_once('\n').filter(|_| over > 0).map_or(end, |(_, whole)| whole);
+        CheckOutput { status, text: whole.to_owned() }
+    }
+
+    /// The line for a person: the first of a script, and the last of an answer, which has the decision.
+    pub fn headline(&self) -> Option<&str> {
+        let mut lines = self.text.lines().map(str::trim).filter(|line| !line.is_empty());
+        if self.status.is_some() { lines.next() } else { lines.next_back() }
+    }
+
+    pub(super) fn bounded(self) -> CheckOutput {
+        CheckOutput::new(self.status, &self.text)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -277,6 +313,20 @@ pub enum Publication {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_output_of_a_check_keeps_its_end_and_has_a_headline() {
+        let most = limits::CHECK_OUTPUT_BYTES;
+        let long = CheckOutput { status: Some(1), text: format!("é{}", "x".repeat(most - 1)) };
+        assert_eq!(long.bounded().text, "x".repeat(most - 1));
+        let lines = CheckOutput::new(None, &format!("{}\none\ntwo\n", "x".repeat(most)));
+        assert_eq!(lines.text, "one\ntwo");
+        let of = |status| CheckOutput::new(status, "\n first \nmiddle\nlast\n\n");
+        assert_eq!(of(Some(1)).text, "first \nmiddle\nlast");
+        assert_eq!(of(Some(1)).bounded(), of(Some(1)));
+        assert_eq!((of(Some(1)).headline(), of(None).headline()), (Some("first"), Some("last")));
+        assert_eq!(CheckOutput::default().headline(), None);
+    }
 
     #[test]
     fn costs_add_up_and_unknown_money_stays_unknown() {

@@ -21,6 +21,7 @@ pub mod pairs;
 mod past;
 mod purse;
 mod refusal;
+mod reload;
 mod reused;
 mod scope_env;
 mod size;
@@ -40,12 +41,12 @@ pub use event::{
 pub use fork::{Again, Fork, NoFork};
 pub use hook::{Hooked, hook};
 pub use input::{
-    Actor, AttemptEnd, Cost, Decision, Finding, ForkedFrom, Input, Proof, Publication, Report, Start,
-    Stimulus,
+    Actor, AttemptEnd, CheckOutput, Cost, Decision, Finding, ForkedFrom, Input, Proof, Publication, Report,
+    Start, Stimulus,
 };
 pub use journal::{Batch, JournalError, Record, VERSION};
 pub use past::Past;
-pub use purse::{Purse, purses};
+pub use purse::{BudgetGrant, BudgetOwner, Purse, purses};
 pub use refusal::Refusal;
 pub use reused::{InstanceReused, Reused, StepReused};
 pub use scope_env::utc;

@@ -35,14 +35,16 @@ pub enum Refusal {
     NotOpen,
     #[error("this waits for a signal, not for a decision")]
     NotADecision,
-    #[error("only {} may decide this", people(approvers))]
-    NotAllowed { approvers: Vec<Approver> },
+    #[error("you are `{by}`; `{step}` needs {}", people(approvers))]
+    NotAllowed { by: String, step: String, approvers: Vec<Approver> },
     #[error("no step of this workflow waits for that signal")]
     UnknownSignal,
     #[error("too many signals are waiting to be taken")]
     TooManySignals,
     #[error("that step is not waiting for this signal")]
     NotWaiting,
+    #[error("it does not fit the outputs that `{step}` declares: {message}; the step goes on waiting")]
+    OutputInvalid { step: String, message: String },
     #[error("there is no such step")]
     UnknownStep,
     #[error("only a step that is ready to start can be held")]
@@ -54,11 +56,14 @@ pub enum Refusal {
 }
 
 fn people(approvers: &[Approver]) -> String {
+    if approvers.is_empty() {
+        return "somebody who may decide, and nobody is named".to_owned();
+    }
     let names: Vec<String> = approvers
         .iter()
         .map(|approver| match approver {
-            Approver::Role(role) => format!("the role {role}"),
-            Approver::User(user) => user.clone(),
+            Approver::Role(role) => format!("the role `{role}` (`[roles] {role}` in skein.toml)"),
+            Approver::User(user) => format!("the user `{user}`"),
         })
         .collect();
     names.join(" or ")

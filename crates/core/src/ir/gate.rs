@@ -33,6 +33,17 @@ pub struct Gate {
     pub on_reject: Option<Target>,
 }
 
+impl Gate {
+    /// Returns the approvers that an escalation asks: those it names, or else the same as before. None: it does not escalate.
+    pub fn escalation(&self) -> Option<&[Approver]> {
+        match &self.on_timeout {
+            GateTimeout::Escalate { to } if to.is_empty() => Some(&self.approvers),
+            GateTimeout::Escalate { to } => Some(to),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Approver {
@@ -52,7 +63,7 @@ pub enum GateTimeout {
     /// Cancels the workflow that the gate belongs to.
     Cancel,
     Go(Target),
-    /// Asks others for as long again, then cancels.
+    /// Asks others for as long again, then cancels. Nobody named: the same people are asked again.
     Escalate {
         to: Vec<Approver>,
     },

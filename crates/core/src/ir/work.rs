@@ -139,6 +139,9 @@ pub struct Isolation {
     pub secrets: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub protect: Vec<String>,
+    /// Patterns of protected files that it may change all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unprotect: Vec<String>,
 }
 
 /// An artifact of an earlier step that is put into the workspace.

@@ -9,6 +9,7 @@ mod artifacts;
 mod bind;
 mod calls;
 mod check;
+mod compare;
 mod contracts;
 mod cost;
 mod definition;

@@ -15,7 +15,7 @@ use crate::{
 
 pub(super) fn check(survey: &Survey<'_>, problems: &mut Problems) {
     let types = Types::default();
-    sites::each(survey, &mut |site| {
+    sites::each(survey.definition, &mut |site| {
         let mut site = SiteCheck { survey, site, wrong: Vec::new(), problems: &mut *problems };
         for read in site.site.expr.reads() {
             site.check_read(&read);

@@ -1,13 +1,13 @@
 //! Every expression of a definition: where it is, and how much it can see from there.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeSet, fmt};
 
 use super::{
-    definition::{ScopeEntry, ScopeIx, WorkflowEntry},
-    survey::{Reach, Spot, Survey},
+    definition::{Definition, ScopeEntry, ScopeIx, WorkflowEntry},
+    survey::{Reach, Spot},
 };
 use crate::{
-    expr::Expr,
+    expr::{Expr, Root},
     ir::{Binding, Hook, HookAction, HookWhen, Kind, Schema, Step, Trigger, Work, Worker},
 };
 
@@ -57,14 +57,30 @@ const INPUTS: &str = "inputs.";
 pub(super) const UNDO: &str = "undo.";
 
 /// Shows all of them, in the order of the steps.
-pub(super) fn each<'a>(survey: &Survey<'a>, show: &mut dyn FnMut(Site<'a>)) {
+pub(super) fn each<'a>(definition: &'a Definition, show: &mut dyn FnMut(Site<'a>)) {
     let spot = Spot { scope: ScopeIx(0), step: None, reach: Reach::Start };
     let mut sites = Sites { show, spot, undo: false };
-    for entry in &survey.definition.workflows {
+    for entry in &definition.workflows {
         sites.workflow(entry);
     }
-    for (ix, entry) in survey.scopes() {
+    for (ix, entry) in (0u32..).map(ScopeIx).zip(&definition.scopes) {
         sites.scope(ix, entry);
+    }
+}
+
+impl Definition {
+    /// The names below `context` that expressions read, and whether one reads the whole.
+    pub fn context_reads(&self) -> (BTreeSet<String>, bool) {
+        let (mut names, mut whole) = (BTreeSet::new(), false);
+        each(self, &mut |site| {
+            for read in site.expr.reads().iter().filter(|read| *read.root == Root::Context) {
+                match read.path.first() {
+                    Some(name) => drop(names.insert(name.clone())),
+                    None => whole = true,
+                }
+            }
+        });
+        (names, whole)
     }
 }
 

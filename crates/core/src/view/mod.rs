@@ -32,5 +32,5 @@ pub use openings::{OpeningView, WaitsFor, opening};
 pub use run::{CancelView, RunOptions, RunView, WorkflowView, run, run_with};
 pub use step::{ErrorView, StepView, step};
 pub use timeline::Timeline;
-pub use undo::UndoView;
+pub use undo::{UndoFailureView, UndoView};
 pub use why::{Reason, Why};

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::{CostView, Names, Why, why, words};
 use crate::{
-    engine::{Error, More, Outcome, Proof, Role, RunState, StepAt, utc},
-    ir::{ErrorClass, Kind, StepStatus},
+    engine::{AttemptId, Error, More, Outcome, Proof, Role, RunState, StepAt, utc},
+    ir::{ErrorClass, Kind, StepStatus, Worker},
     plan::Plan,
 };
 
@@ -36,6 +36,9 @@ pub struct StepView {
     /// The convergence stage, from 1.
     pub stage: u32,
     pub visits: u32,
+    /// The last attempt by an agent in this iteration, under the id that its log has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_run_id: Option<String>,
     pub started_at: Option<String>,
     pub finished_at: Option<String>,
     pub duration_ms: Option<u64>,
@@ -105,6 +108,7 @@ pub(super) fn view(plan: &Plan, state: &RunState, names: &Names, at: StepAt, sup
         iterations: iterations(&step.kind, more),
         stage: more.next.stage,
         visits: now.visit,
+        agent_run_id: agent_run(&step.kind, at, now.visit, more).map(|attempt| attempt.to_string()),
         started_at: more.started.map(utc),
         finished_at: more.ended.map(utc),
         duration_ms: more.started.zip(more.ended).map(|(started, ended)| ended.since(started).0),
@@ -134,6 +138,14 @@ fn attempts(kind: &Kind, more: &More) -> u32 {
             more.tries + u32::from(begun)
         }
     }
+}
+
+/// The last attempt of a step that an agent does.
+fn agent_run(kind: &Kind, at: StepAt, visit: u32, more: &More) -> Option<AttemptId> {
+    let Kind::Work(work) = kind else { return None };
+    let attempt = more.attempts[Role::Main as usize];
+    let is_agent = matches!(work.worker, Worker::Agent { .. }) && attempt > 0 && !more.reused;
+    is_agent.then_some(AttemptId { at, visit, iteration: more.next.iteration, role: Role::Main, attempt })
 }
 
 fn iterations(kind: &Kind, more: &More) -> u32 {

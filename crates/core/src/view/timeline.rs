@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::{Entry, Level, Names, words};
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, Decision, Event, Finding, Halt, InstanceIx, Mode, Opening, Outcome, Part,
-        Proof, Publication, Record, Role, Skip, StepAt, Stop, Walk, utc,
+        AttemptEnd, AttemptId, CheckOutput, Decision, Event, Finding, Halt, InstanceIx, Mode, Opening,
+        Outcome, Part, Proof, Publication, Record, Role, Skip, StepAt, Stop, Walk, utc,
     },
-    ir::{Kind, RunStatus},
+    ir::{Hook, HookAction, HookWhen, Kind, RunStatus},
     plan::{Definition, Plan},
 };
 
@@ -99,8 +99,8 @@ impl Timeline {
                 (format!("run {}{degraded}{}", run_ended(*status), after(message)), level_of(*status))
             }
             Event::PublicationEnded { item, failed } => match failed {
-                Some(message) => (format!("{} failed: {message}", published(*item)), Level::Warning),
-                None => (format!("{} done", published(*item)), Level::Detail),
+                Some(message) => (format!("{} failed: {message}", self.published(*item)), Level::Warning),
+                None => (format!("{} done", self.published(*item)), Level::Detail),
             },
             Event::Quarantined { message } => (format!("run set aside: {message}"), Level::Error),
             Event::Tampered { by, what } => {
@@ -155,6 +155,31 @@ impl Timeline {
         }
     }
 
+    fn published(&self, item: Publication) -> String {
+        match item {
+            Publication::Hook(n) => self.hook(n),
+            Publication::Files => "writing the files".to_owned(),
+            Publication::Context => "writing the context".to_owned(),
+            Publication::Retry => "starting the run that retries this one".to_owned(),
+        }
+    }
+
+    /// A hook as its workflow writes it, such as `on_complete.run`.
+    fn hook(&self, n: u32) -> String {
+        let hooks = &self.names.definition().root().workflow.hooks;
+        let Some(Hook { when, action }) = hooks.get(n as usize) else { return format!("hook {}", n + 1) };
+        let when = match when {
+            HookWhen::Start => "on_start",
+            HookWhen::Success => "on_complete",
+            HookWhen::Failure => "on_failure",
+        };
+        let action = match action {
+            HookAction::Notify { .. } => "notify",
+            HookAction::Run { .. } => "run",
+        };
+        format!("hook `{when}.{action}`")
+    }
+
     fn halted(&self, ix: InstanceIx, why: &Halt) -> String {
         match why {
             Halt::Failed { step } => format!("`{}` failed", self.names.step(StepAt(ix, *step))),
@@ -203,8 +228,10 @@ impl Timeline {
                 let by = by.map(|by| format!(" (done by {by})")).unwrap_or_default();
                 (format!("proven: {}{by}", proven.join("; ")), Level::Info)
             }
-            AttemptEnd::Checked { finding, reasons, .. } => {
-                (format!("check: {}{}", found(*finding), after(join(reasons).as_deref())), Level::Info)
+            AttemptEnd::Checked { finding, reasons, output, .. } => {
+                let headline = || output.as_ref().and_then(CheckOutput::headline).map(str::to_owned);
+                let said = join(reasons).or_else(headline);
+                (format!("check: {}{}", found(*finding), after(said.as_deref())), Level::Info)
             }
             AttemptEnd::Failed { message, .. } => (format!("{what} failed: {message}"), Level::Warning),
             AttemptEnd::Unmerged { message, .. } => {
@@ -238,7 +265,7 @@ impl Timeline {
                 let why = after(reason.as_deref());
                 (at(opening)?, format!("approved by {by}, and others have to{why}"), Level::Info)
             }
-            Event::Decided { opening, decision, by, reason } => {
+            Event::Decided { opening, decision, by, reason, .. } => {
                 let word = match decision {
                     Decision::Approve => "approved",
                     Decision::Reject => "rejected",
@@ -324,15 +351,6 @@ fn found(finding: Finding) -> &'static str {
         Finding::Incomplete => "incomplete",
         Finding::Undecided => "undecided",
         Finding::Blocked => "blocked",
-    }
-}
-
-fn published(item: Publication) -> String {
-    match item {
-        Publication::Hook(n) => format!("hook {}", n + 1),
-        Publication::Files => "writing the files".to_owned(),
-        Publication::Context => "writing the context".to_owned(),
-        Publication::Retry => "starting the run that retries this one".to_owned(),
     }
 }
 

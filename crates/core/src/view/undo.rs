@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::Names;
-use crate::engine::{Completion, Phase, RunState, StepAt, UndoTarget, Walk};
+use super::{ErrorView, Names};
+use crate::engine::{Completion, InstanceIx, Phase, RunState, StepAt, UndoTarget, Walk, WalkState};
 
 /// Paths of steps, in the order of the document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -15,8 +15,19 @@ pub struct UndoView {
     pub to_undo: Vec<String>,
     /// Could not be undone, or was left because another could not.
     pub not_undone: Vec<String>,
+    /// The errors of undos that failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<UndoFailureView>,
     /// Cut off before it was known how they ended.
     pub possibly_effective: Vec<String>,
+}
+
+/// An undo that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UndoFailureView {
+    /// The path of the step.
+    pub step: String,
+    pub error: ErrorView,
 }
 
 /// None when nothing was ever to be undone.
@@ -42,7 +53,12 @@ pub(super) fn summary(
         match place(state, at) {
             Place::Undone => view.undone.push(names.step(at)),
             Place::ToUndo => view.to_undo.push(names.step(at)),
-            Place::NotUndone => view.not_undone.push(names.step(at)),
+            Place::NotUndone => {
+                let error = state.more(at).and_then(|more| more.undo_error.as_ref());
+                let error = error.map(|error| ErrorView::of(error, names));
+                view.failed.extend(error.map(|error| UndoFailureView { step: names.step(at), error }));
+                view.not_undone.push(names.step(at));
+            }
             Place::Untouched => {}
         }
     }
@@ -61,6 +77,16 @@ pub(super) enum Place {
     Untouched,
 }
 
+/// The walk that undoes a workflow: its own, or that of the nearest caller.
+fn walk_around(state: &RunState, mut home: InstanceIx) -> Option<(InstanceIx, &WalkState)> {
+    loop {
+        if let Some(walk) = state.walks.get(&Walk::Workflow(home)) {
+            return Some((home, walk));
+        }
+        home = state.instance(state.instance(home).parent?.0).home;
+    }
+}
+
 /// Where a step is in the undoing of its workflow.
 pub(super) fn place(state: &RunState, at: StepAt) -> Place {
     let instance = state.instance(at.0);
@@ -70,12 +96,12 @@ pub(super) fn place(state: &RunState, at: StepAt) -> Place {
         Phase::Undoing => return Place::ToUndo,
         _ => {}
     }
-    let Some(walk) = state.walks.get(&Walk::Workflow(instance.home)) else {
+    let Some((home, walk)) = walk_around(state, instance.home) else {
         return if phase == Phase::Undone { Place::Undone } else { Place::Untouched };
     };
     // An earlier visit may be undone and a later one not; what is left counts, if this walk was to undo it.
     let targeted = |visit| walk.targets.contains(&UndoTarget { at, visit });
-    let asked = state.instance(instance.home).undo_asked;
+    let asked = home == instance.home && state.instance(home).undo_asked;
     let left = |done: &Completion| done.step == at.1 && (asked || targeted(done.visit));
     match instance.completed.iter().any(left) {
         true if walk.ended => Place::NotUndone,

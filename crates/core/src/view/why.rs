@@ -183,7 +183,8 @@ impl About<'_> {
         let until = opening.deadline.map(utc);
         let time = until.as_ref().map_or(String::new(), |until| format!(", until {until}"));
         let who = words::people(&opening.approvers);
-        let by = if who.is_empty() { "anyone".to_owned() } else { words::list(&who, "or") };
+        let nobody = if opening.escalations > 0 { "nobody" } else { "anyone" };
+        let by = if who.is_empty() { nobody.to_owned() } else { words::list(&who, "or") };
         let by = match opening.quorum {
             1 => by,
             quorum => format!("{by} ({})", openings::progress(opening.approvals.len(), quorum)),
@@ -337,6 +338,8 @@ impl About<'_> {
         let kind = matches!(self.step.kind, Kind::Gate(_) | Kind::Work(_));
         let origin = self.more.and_then(|more| more.error.as_ref()).and_then(|error| error.origin);
         let steps = origin.filter(|_| !kind).map(|at| self.names.step(at));
+        // A message may begin with the word for how the step ended.
+        let what = if message.starts_with(what.trim_end_matches(": ")) { "" } else { what };
         let text = format!("{skipped}{what}{message}");
         Why { steps: steps.into_iter().collect(), ..Why::new(reason, text) }
     }

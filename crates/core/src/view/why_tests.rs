@@ -82,6 +82,7 @@ fn a_worker_for_the_check() {
         finding: Finding::Blocked,
         reasons: vec!["no key".into()],
         fingerprints: Vec::new(),
+        output: None,
     };
     let trial = trial.end("a", blocked);
     assert_eq!(
@@ -91,12 +92,13 @@ fn a_worker_for_the_check() {
     );
     assert_eq!((trial.step("a").iterations, trial.step("a").attempts), (1, 0));
     let trial = trial.decide(0, Decision::Approve).ok("a");
-    let incomplete =
-        AttemptEnd::Checked { finding: Finding::Incomplete, reasons: Vec::new(), fingerprints: Vec::new() };
-    assert_eq!(
-        trial.end("a", incomplete).why("a"),
-        "exhausted: failed: its check still found it incomplete after 2 iterations"
-    );
+    let incomplete = AttemptEnd::Checked {
+        finding: Finding::Incomplete,
+        reasons: Vec::new(),
+        fingerprints: Vec::new(),
+        output: None,
+    };
+    assert_eq!(trial.end("a", incomplete).why("a"), "exhausted: failed: incomplete after 2 iterations");
 }
 
 #[test]
@@ -220,7 +222,7 @@ fn the_step_ran_out_of_time() {
     let trial = Trial::new(graph(vec![limited])).start().wake_at(5);
     assert_eq!(trial.why("a"), "stopping: stopping: its own time is up");
     let trial = trial.end("a", AttemptEnd::Stopped);
-    assert_eq!(trial.why("a"), "timed_out: timed out: the step took longer than 5s");
+    assert_eq!(trial.why("a"), "timed_out: timed out after 5s (step `timeout`)");
 }
 
 #[test]

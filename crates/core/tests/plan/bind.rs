@@ -62,8 +62,8 @@ fn all_that_is_wrong_is_said_at_once() {
         [
             "error[missing-parameter] parameters.url: the parameter `url` is missing",
             "error[unknown-parameter] parameters.cuont: there is no parameter `cuont` (did you mean `count`?)",
-            "error[bad-parameter] parameters.name: 5 is not of type \"string\"",
-            "error[bad-parameter] parameters.count: \"x\" is not of type \"integer\"",
+            "error[bad-parameter] parameters.name: expected a string, found 5",
+            "error[bad-parameter] parameters.count: expected an integer, found \"x\"",
         ]
     );
 }
@@ -72,7 +72,7 @@ fn all_that_is_wrong_is_said_at_once() {
 fn bad_parameter() {
     assert_eq!(
         lines(definition(schema()).bind(json!({"name": 5, "url": 1}))),
-        ["error[bad-parameter] parameters.name: 5 is not of type \"string\""]
+        ["error[bad-parameter] parameters.name: expected a string, found 5"]
     );
     assert_eq!(
         lines(definition(schema()).bind(json!([1]))),

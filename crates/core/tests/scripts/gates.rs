@@ -171,6 +171,32 @@ fn on_timeout_escalate_asks_others() {
     script!(routed(vec![ask])).start().due().approve("g").decide("g", Decision::Approve, "boss", &[]).done();
 }
 
+/// An escalation that names nobody asks the same people again, and opens the gate to nobody else.
+#[test]
+fn on_timeout_escalate_without_a_target_asks_the_same_people() {
+    let ask = gate("g", |gate| {
+        (gate.timeout, gate.on_timeout) =
+            (Some(Millis::minutes(1)), GateTimeout::Escalate { to: Vec::new() });
+        gate.approvers = vec![Approver::User("ann".into())];
+    });
+    script!(routed(vec![ask]))
+        .start()
+        .due()
+        .decide("g", Decision::Approve, "eve", &[])
+        .decide("g", Decision::Approve, "ann", &[])
+        .done();
+}
+
+/// After an escalation an empty list of approvers is nobody: the gate takes its timeout.
+#[test]
+fn on_timeout_escalate_to_nobody_opens_to_nobody() {
+    let ask = gate("g", |gate| {
+        (gate.timeout, gate.on_timeout) =
+            (Some(Millis::minutes(1)), GateTimeout::Escalate { to: Vec::new() });
+    });
+    script!(routed(vec![ask])).start().due().approve("g").due().done();
+}
+
 /// Escalated and still nobody: the workflow is cancelled.
 #[test]
 fn on_timeout_escalate_then_cancel() {

@@ -35,7 +35,7 @@ fn approval_rejected_ends_the_step() {
     script!(graph(vec![a, after("b", &["a"])])).start().reject("a").done();
 }
 
-/// A spent budget of the run holds the next step until someone releases it; that step is not asked again.
+/// A spent budget of the run holds the next step until someone releases it, who grants as much again.
 #[test]
 fn a_spent_run_budget_pauses() {
     let workflow = graph(vec![work("a"), retried(after("b", &["a"]), 2)])
@@ -49,6 +49,58 @@ fn a_spent_run_budget_pauses() {
         .fail("b", ErrorClass::Transient)
         .due()
         .ok("b")
+        .done();
+}
+
+/// An approval renews the budget from what was spent by then, so that the same amount must be spent before it asks again.
+#[test]
+fn an_approved_budget_asks_again_when_as_much_is_spent_again() {
+    let a = retried(work("a"), 5).with(|a| a.policy.budget = budget(10, BudgetMode::Pause));
+    script!(graph(vec![a]))
+        .start()
+        .spending(35)
+        .fail("a", ErrorClass::Transient)
+        .due()
+        .approve("a")
+        .spending(9)
+        .fail("a", ErrorClass::Transient)
+        .due()
+        .spending(1)
+        .fail("a", ErrorClass::Transient)
+        .due()
+        .approve("a")
+        .ok("a")
+        .done();
+}
+
+/// An approval of the run's budget is for all of its steps: the next one is not asked for what was granted.
+#[test]
+fn an_approved_budget_of_the_run_is_for_all_steps() {
+    let workflow = graph(vec![work("a"), after("b", &["a"]), after("c", &["b"]), after("d", &["c"])])
+        .with(|workflow| workflow.budget = budget(100, BudgetMode::Pause));
+    script!(workflow)
+        .start()
+        .spending(150)
+        .ok("a")
+        .approve("b")
+        .spending(99)
+        .ok("b")
+        .spending(1)
+        .ok("c")
+        .reject("d")
+        .done();
+}
+
+/// A worker that stopped because its budget is spent is held with the same question.
+#[test]
+fn a_worker_that_stops_at_its_budget_is_held_with_the_question() {
+    let a = work("a").with(|a| a.policy.budget = budget(10, BudgetMode::Pause));
+    script!(graph(vec![a]))
+        .start()
+        .spending(12)
+        .blocks("a", HoldReason::Budget, None)
+        .approve("a")
+        .ok("a")
         .done();
 }
 

@@ -226,7 +226,11 @@ impl Script {
 
     pub fn finds(self, path: &str, finding: Finding, fingerprints: &[&str]) -> Script {
         let fingerprints = fingerprints.iter().map(ToString::to_string).collect();
-        self.end(path, "finds", AttemptEnd::Checked { finding, reasons: Vec::new(), fingerprints })
+        self.end(
+            path,
+            "finds",
+            AttemptEnd::Checked { finding, reasons: Vec::new(), fingerprints, output: None },
+        )
     }
 
     pub fn incomplete(self, path: &str) -> Script {

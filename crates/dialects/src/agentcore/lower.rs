@@ -130,7 +130,7 @@ impl Steps<'_, '_> {
             timeout: source.timeout.or_else(|| self.default_timeout(kind)),
             effects: effects(source.on_failure),
             keeps_slot: true,
-            on_interrupted: on_interrupted(kind, &retry),
+            on_interrupted: on_interrupted(kind),
             retry,
             ..StepPolicy::default()
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use skein_core::{
-    builder::{StepHandle, StepKind, WorkflowDefinition, define_workflow},
+    builder::{StepHandle, WorkflowDefinition, define_workflow},
     ids::StepId,
     ir::{Kind, OnInterrupted, Schema, SchemaError, Scope, Step, Undo, Worker, Workflow},
     plan::ProblemCode,
@@ -28,7 +28,7 @@ use crate::{
     problem::Voice,
     project::{Project, Sort},
     xskein::XSkein,
-    yaml::Tree,
+    yaml::{Node, Tree},
 };
 
 /// Where the plan's fields of a step stand. The builder's own problems name the source's fields already.
@@ -80,6 +80,9 @@ pub(crate) fn lower(tree: Tree, sink: &mut Sink, project: &dyn Project) -> Optio
     let Steps { skein, undos, broken, .. } = steps;
     let (mut places, calls) = lowering.places(tree, WORKFLOW, STEP);
     check_undo_schemas(&undos, &places, sink);
+    if let Some(source) = &source {
+        check_tool_inputs(&source.definition, &tools, &undos, &places, sink);
+    }
     undos.into_iter().for_each(|(step, undo)| places.undo(step, undo));
     if broken {
         return None;
@@ -120,6 +123,41 @@ fn check_undo_schemas(undos: &[(StepId, StepId)], places: &Places, sink: &mut Si
     }
 }
 
+/// Refuses a step that leaves out an input that its tool requires. An undo without inputs is given outputs.
+fn check_tool_inputs(
+    definition: &WorkflowDefinition,
+    tools: &BTreeMap<(Sort, String), Arc<Tool>>,
+    undos: &[(StepId, StepId)],
+    places: &Places,
+    sink: &mut Sink,
+) {
+    let mut todo: Vec<&[StepHandle]> = vec![&definition.steps];
+    while let Some(steps) = todo.pop() {
+        for step in steps.iter().map(StepHandle::definition) {
+            todo.extend(step.kind.lists());
+            let is_undo = undos.iter().any(|(_, undo)| undo.as_str() == step.id);
+            let Some((Sort::Tool, name)) = named(step).filter(|_| !(is_undo && step.inputs.is_empty()))
+            else {
+                continue;
+            };
+            let Some(tool) = tools.get(&(Sort::Tool, name.to_owned())) else { continue };
+            let Some(node) = StepId::new(&step.id).ok().and_then(|id| places.node(&id)) else { continue };
+            let has_default = |input: &str| {
+                tool.inputs.property(input).is_some_and(|schema| schema.get("default").is_some())
+            };
+            for input in tool.inputs.required().filter(|input| !step.inputs.contains_key(*input)) {
+                if has_default(input) {
+                    continue;
+                }
+                let message = format!("`{}` leaves out `{input}`, which the tool `{name}` requires", step.id);
+                let place = node.get("inputs").unwrap_or(node);
+                let diagnostic = Diagnostic::new(Code::MissingField, place.source(), place.mark(), message);
+                sink.push(diagnostic.hint(format!("add `{input}` to `inputs`")));
+            }
+        }
+    }
+}
+
 /// A step that only undoes goes nowhere afterwards, and nobody is asked before it.
 fn warn_of_undo_fields(workflow: &Workflow, places: &Places, sink: &mut Sink) {
     let (mut steps, mut undos) = (BTreeSet::new(), BTreeSet::new());
@@ -132,8 +170,20 @@ fn warn_of_undo_fields(workflow: &Workflow, places: &Places, sink: &mut Sink) {
         }
     }
     for node in undos.difference(&steps).filter_map(|undo| places.node(undo)) {
-        warn_ignored(node, &["next", "approval"], "this step only undoes another", sink);
+        warn_ignored(node, &["next"], "this step only undoes another", sink);
+        refuse_approval_of_undo(node, sink);
     }
+}
+
+/// An undo runs because something failed, when nobody may be there: a class that asks somebody is a promise that is not kept.
+fn refuse_approval_of_undo(node: Node<'_>, sink: &mut Sink) {
+    let Some(field) = node.field("approval") else { return };
+    if matches!(field.value.raw(), Some("auto" | "per-step")) {
+        return warn_ignored(node, &["approval"], "this step only undoes another", sink);
+    }
+    let message = "nobody is asked before a step that only undoes another";
+    let diagnostic = Diagnostic::new(Code::Misplaced, node.source(), field.key_span, message);
+    sink.push(diagnostic.hint("leave it out; ask before the step that it undoes"));
 }
 
 /// What is said of who is asked before each step that a tool does: by the step or else the workflow, by the tool and by
@@ -143,14 +193,7 @@ fn claims(definition: &WorkflowDefinition, tools: &BTreeMap<(Sort, String), Arc<
     let mut todo: Vec<&[StepHandle]> = vec![&definition.steps];
     while let Some(steps) = todo.pop() {
         for step in steps.iter().map(StepHandle::definition) {
-            match &step.kind {
-                StepKind::Parallel(parallel) => {
-                    todo.extend(parallel.lanes.iter().map(|lane| &lane.steps[..]))
-                }
-                StepKind::Map(map) => todo.push(&map.steps),
-                StepKind::Loop(repeat) => todo.push(&repeat.steps),
-                _ => {}
-            }
+            todo.extend(step.kind.lists());
             let Some((sort, name)) = named(step) else { continue };
             let (class, from) = match &step.approval {
                 Some(class) => (class, By::Step),

@@ -11,6 +11,7 @@ use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given},
+    variable::check_variable,
     yaml::Node,
 };
 
@@ -111,6 +112,14 @@ fn named(given: Given<'_>, sink: &mut Sink) -> Texts {
         }
     }
     found
+}
+
+/// Variables of the environment of a program.
+fn variables(given: Given<'_>, sink: &mut Sink) -> Texts {
+    for field in given.node.fields().into_iter().flatten() {
+        check_variable(field.key, field.value, field.key_span, sink);
+    }
+    named(given, sink)
 }
 
 /// Headers, whose names are those of HTTP.
@@ -217,7 +226,7 @@ pub(super) fn mcp_server(given: Given<'_>, sink: &mut Sink) -> Option<McpServer>
         "binary" => {
             let path = fields.required("path", sink).and_then(|given| given.words(sink));
             let arguments = fields.optional("args").map(|given| texts(given, sink)).unwrap_or_default();
-            let env = fields.optional("env").map(|given| named(given, sink)).unwrap_or_default();
+            let env = fields.optional("env").map(|given| variables(given, sink)).unwrap_or_default();
             path.map(|path| McpServer::Program { path: path.value.to_owned(), arguments, env })
         }
         "remote" => {

@@ -16,6 +16,7 @@ use crate::{
     detect::front_matter,
     diagnostic::{Diagnostic, Sink},
     duration::Units,
+    project::Project,
     read::{Fields, Given},
     schedule::cron,
     source::Source,
@@ -23,9 +24,19 @@ use crate::{
 };
 
 /// The triggers of a list of routines.
-pub(super) fn read(given: Given<'_>, sink: &mut Sink) -> Vec<Trigger> {
+pub(super) fn read(given: Given<'_>, sink: &mut Sink, project: &dyn Project) -> Vec<Trigger> {
     let items = given.list(sink).unwrap_or_default();
-    items.into_iter().filter_map(|item| entry(item, sink)).collect()
+    items.into_iter().filter_map(|item| entry(item, sink, project)).collect()
+}
+
+/// Checks the path of a routine's file, and that there is such a file.
+fn check_file(given: Given<'_>, text: &str, sink: &mut Sink, project: &dyn Project) {
+    if check_path(given, text, sink) && !project.has_file(given.node.source(), text) {
+        let message = format!("there is no routine file `{text}`");
+        let diagnostic =
+            Diagnostic::new(Code::NameNotDefined, given.node.source(), given.node.mark(), message);
+        sink.push(diagnostic.hint("the path is from the folder of this file"));
+    }
 }
 
 /// Checks a ROUTINE.md: what is wrong with it.
@@ -39,12 +50,12 @@ pub fn routine(source: Arc<Source>) -> Vec<Diagnostic> {
 }
 
 /// A bare text is a file if it looks like one, else a reference.
-fn entry(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
+fn entry(given: Given<'_>, sink: &mut Sink, project: &dyn Project) -> Option<Trigger> {
     if given.node.raw().is_some() {
         let text = given.words(sink)?.value;
         let is_file = text.starts_with("./") || text.starts_with("../") || text.ends_with(".md");
         if is_file {
-            check_path(given, text, sink);
+            check_file(given, text, sink, project);
         }
         trigger_not_served(given.node.mark(), "routines", sink);
         let reference = if is_file { json!({"file": text}) } else { json!({"ref": text}) };
@@ -62,7 +73,7 @@ fn entry(given: Given<'_>, sink: &mut Sink) -> Option<Trigger> {
         }
         (None, Some(given), None) => {
             let text = given.words(sink)?.value;
-            check_path(given, text, sink);
+            check_file(given, text, sink, project);
             trigger_not_served(given.node.mark(), "routines", sink);
             Some(Trigger::Routine { reference: json!({"file": text}) })
         }

@@ -281,7 +281,12 @@ impl<'a, 'l> Steps<'a, 'l> {
         let undo = step.compensation.as_ref().and_then(|undo| StepId::new(undo).ok());
         self.undos.extend(id.cloned().zip(undo));
         self.check_common(fields.node(), kind, step.approval.as_ref());
-        if let Some(gate) = id.filter(|_| kind == Some(KindWord::Subworkflow)).and_then(aip15::approval_of) {
+        let asked = match kind {
+            Some(KindWord::Subworkflow) => true,
+            Some(KindWord::Tool | KindWord::Approval) | None => false,
+            Some(_) => step.approval == Some(ApprovalClass::Always),
+        };
+        if let Some(gate) = id.filter(|_| asked).and_then(aip15::approval_of) {
             let key = if fields.node().get("approval").is_some() { "approval" } else { "id" };
             self.lowering.step_item(&gate, fields.node(), key);
         }
@@ -324,21 +329,22 @@ impl<'a, 'l> Steps<'a, 'l> {
         }
         match (kind, approval) {
             (K::Tool, _) | (_, None) => {}
-            (K::Subworkflow, Some(ApprovalClass::OnMutate | ApprovalClass::Policy(_))) => {
-                self.refuse_approval(node);
-            }
-            (K::Subworkflow, Some(_)) => {}
-            (_, Some(_)) => ignored(&["approval"], "only tools are approved before they run"),
+            (K::Approval, Some(_)) => ignored(&["approval"], "people are asked anyway"),
+            (_, Some(ApprovalClass::OnMutate | ApprovalClass::Policy(_))) => self.refuse_approval(node, kind),
+            (_, Some(_)) => {}
         }
     }
 
-    /// What a subworkflow does is told by its own steps. A promise that someone is asked must not be made in vain.
-    fn refuse_approval(&mut self, node: Node<'_>) {
+    /// Refuses a class that is judged by the tool that a step runs: this step runs none itself.
+    fn refuse_approval(&mut self, node: Node<'_>, kind: KindWord) {
         let Some(field) = node.field("approval") else { return };
-        let message = "whether a subworkflow changes anything cannot be told before it starts";
+        let (what, inner) = match kind {
+            KindWord::Subworkflow => ("a subworkflow", "the workflow that it runs"),
+            kind => (kind.what(), "the steps inside"),
+        };
+        let message = format!("whether {what} changes anything cannot be told before it starts");
         let diagnostic = Diagnostic::new(Code::Misplaced, node.source(), field.key_span, message);
-        let hint = "write `always`, or let the workflow that it runs say it of its tools";
-        self.lowering.push(diagnostic.hint(hint));
+        self.lowering.push(diagnostic.hint(format!("write `always`, or let {inner} say it of its tools")));
     }
 }
 

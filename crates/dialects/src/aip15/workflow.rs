@@ -18,6 +18,7 @@ use super::{
 use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
+    project::Project,
     read::{Fields, Given, Spanned},
     xskein::{Extra, Level, XSkein},
     yaml::Node,
@@ -48,7 +49,7 @@ impl Source {
             labels: BTreeMap::new(),
             skein: XSkein::default(),
         };
-        source.surroundings(&mut fields, sink);
+        source.surroundings(&mut fields, sink, steps.lowering.project);
         let suspendable = fields.optional("suspendable").and_then(|given| given.flag(sink));
         let start = fields.optional("start").and_then(|given| given.words(sink));
         source.definition.start = start.map(|start| start.value.to_owned());
@@ -61,13 +62,13 @@ impl Source {
         Some(source)
     }
 
-    fn surroundings(&mut self, fields: &mut Fields<'_>, sink: &mut Sink) {
+    fn surroundings(&mut self, fields: &mut Fields<'_>, sink: &mut Sink, project: &dyn Project) {
         let definition = &mut self.definition;
         if let Some(given) = fields.optional("triggers") {
             definition.triggers = triggers::read(given, sink);
         }
         if let Some(given) = fields.optional("routines") {
-            definition.triggers.extend(routines::read(given, sink));
+            definition.triggers.extend(routines::read(given, sink, project));
             self.labels.insert("routines".to_owned(), routines::label(given));
         }
         if let Some(given) = fields.optional("requires") {
@@ -98,11 +99,13 @@ fn identity(fields: &mut Fields<'_>, sink: &mut Sink) -> WorkflowDefinition {
 fn schemas(definition: &mut WorkflowDefinition, fields: &mut Fields<'_>, sink: &mut Sink) {
     if let Some(given) = fields.required("inputs", sink) {
         definition.input_schema = policy::schema(given, sink).unwrap_or(Value::Bool(true));
+        refuse_bare_names(given, sink);
         refuse_other_inputs(given, sink);
         advise_inputs(given, sink);
     }
     if let Some(given) = fields.required("outputs", sink) {
         definition.output_schema = policy::schema(given, sink).unwrap_or(Value::Bool(true));
+        refuse_bare_names(given, sink);
     }
     if let Some(given) = fields.optional("result") {
         let is_path = given.node.raw().is_some_and(|raw| raw.starts_with('$'));
@@ -138,6 +141,49 @@ fn advise_inputs(given: Given<'_>, sink: &mut Sink) {
             None => diagnostic,
         });
     }
+}
+
+/// Keywords of JSON Schema by which a mapping is known as a schema of an object.
+const SCHEMA_KEYWORDS: &[&str] = &[
+    "$ref",
+    "$defs",
+    "$schema",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "const",
+    "enum",
+    "if",
+    "not",
+    "oneOf",
+    "patternProperties",
+    "properties",
+    "propertyNames",
+    "required",
+    "type",
+    "unevaluatedProperties",
+];
+
+/// Refuses a mapping of names that is not a schema: JSON Schema ignores words it does not know, so that it would check
+/// nothing.
+fn refuse_bare_names(given: Given<'_>, sink: &mut Sink) {
+    let is_keyword = |name: &str, node: Node<'_>| {
+        SCHEMA_KEYWORDS.contains(&name) && (name != "type" || node.raw().is_some() || node.items().is_some())
+    };
+    let mut fields = given.node.fields().into_iter().flatten();
+    if fields.any(|field| is_keyword(field.key, field.value)) {
+        return;
+    }
+    let annotations = ["title", "description", "default", "examples", "$id", "$comment"];
+    let mut fields = given.node.fields().into_iter().flatten();
+    let Some(field) =
+        fields.find(|field| !annotations.contains(&field.key) || field.value.fields().is_some())
+    else {
+        return;
+    };
+    let message = format!("`{}` is not a JSON Schema: `{}` is not a keyword of one", given.name, field.key);
+    let diagnostic = Diagnostic::new(Code::BadSchema, field.value.source(), field.key_span, message);
+    sink.push(diagnostic.hint("write `type: object` and name the values in `properties`"));
 }
 
 /// A run is given names and values.

@@ -152,7 +152,7 @@ impl Steps<'_, '_> {
             timeout_per: Per::Step,
             effects: effects(source.on_failure.as_ref().map(|word| word.value), self.policy, false),
             holds: [(ErrorClass::Governance, HoldReason::Governance)].into(),
-            on_interrupted: on_interrupted(kind, &retry),
+            on_interrupted: on_interrupted(kind),
             retry,
             ..StepPolicy::default()
         });

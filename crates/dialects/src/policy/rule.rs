@@ -58,9 +58,13 @@ impl Rule {
         fields.optional("autonomy").and_then(|given| given.whole(0..=4, sink));
         let budget = fields.optional("budget").is_some();
         fields.allow(&["metadata"]);
-        if says.as_ref().is_some_and(|says| says.value == Says::RequireApproval) && signers.is_empty() {
+        let nobody = says.as_ref().filter(|_| signers.is_empty()).and_then(|says| match says.value {
+            Says::RequireApproval => Some("a rule that requires approval has to say whose"),
+            Says::Escalate => Some("a rule that escalates has to say to whom"),
+            Says::Allow | Says::Deny => None,
+        });
+        if let Some(message) = nobody {
             let span = listed.map_or(fields.head(), |given| given.node.mark());
-            let message = "a rule that requires approval has to say whose";
             let diagnostic = Diagnostic::new(Code::NoValue, fields.node().source(), span, message);
             sink.push(diagnostic.hint("write `signers: [{ role: finance }]`"));
         }

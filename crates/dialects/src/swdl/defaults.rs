@@ -33,7 +33,8 @@ pub(super) const PARAMETER_REQUIRED: bool = false;
 pub(super) const MEMORY_SCOPE: &str = "current";
 pub(super) const MEMORY_MIN_CONFIDENCE: f64 = 0.7;
 pub(super) const MEMORY_MAX_TOKENS: u32 = 2_000;
-pub(super) const MEMORY_CATEGORIES: &[&str] = &["decision", "constraint", "gotcha", "style_rule", "learning"];
+pub(super) const MEMORY_CATEGORIES: &[&str] =
+    &["decision", "constraint", "gotcha", "style_rule", "pattern", "learning"];
 
 /// Failures that another attempt may cure, besides a broken contract.
 pub(super) const RETRIED: [ErrorClass; 7] = ErrorClass::CURABLE;

@@ -56,9 +56,13 @@ impl<'a> Narrow<'_, 'a> {
         let (Some(asked), Some(old)) = (self.stage.asked(), was.asked()) else { return };
         let known: BTreeSet<&str> = old.roles.tools.iter().map(|(_, tool)| *tool).collect();
         for (given, tool) in &asked.roles.tools {
-            if !known.contains(tool) {
-                let message = format!("an override cannot give `{}` the tool `{tool}`", self.stage.id);
-                let hint = "it can take tools away; add this one in the workflow itself";
+            if !known.contains(tool) && !is_text(tool) {
+                let message = format!(
+                    "an override cannot give `{}` the tool `{tool}`: a server lets its agent do more than the workflow allows",
+                    self.stage.id
+                );
+                let hint = "an override can take tools away, and add `skill:` and `command:`, which are only text; \
+                            add this one in the workflow itself";
                 let (source, span) = (given.node.source(), given.node.mark());
                 self.sink.push(Diagnostic::new(Code::Widens, source, span, message).hint(hint));
             }
@@ -98,6 +102,11 @@ impl<'a> Narrow<'_, 'a> {
             self.refuse(pointer, message, "only the workflow itself can say so");
         }
     }
+}
+
+/// Returns true if a tool is only text that the agent is told, and gives it nothing to act with.
+fn is_text(tool: &str) -> bool {
+    ["skill:", "command:"].iter().any(|sort| tool.starts_with(sort))
 }
 
 /// The first value in a node that is from another source than the workflow. Nodes nest as deep as sources may.

@@ -118,6 +118,7 @@ fn check(over: Node<'_>, root: Node<'_>, sink: &mut Sink) -> bool {
         sink.push(protected(field, "the workflow's own block"));
         fine = false;
     }
+    fine &= check_env(over, root, sink);
     let given = fields.optional("stages");
     for name in ["context", "config", "error_policy"] {
         fields.optional(name);
@@ -131,6 +132,21 @@ fn check(over: Node<'_>, root: Node<'_>, sink: &mut Sink) -> bool {
     };
     let known = by_id(root);
     stages.fold(fine, |fine, stage| check_stage(stage, &known, sink) && fine)
+}
+
+/// Returns true if every variable that is replaced is one of the workflow: an override gives programs no others.
+fn check_env(over: Node<'_>, root: Node<'_>, sink: &mut Sink) -> bool {
+    let of_config = root.get("config").and_then(|config| config.get("env"));
+    let given = over.get("config").and_then(|config| config.get("env")).and_then(Node::fields);
+    let is_new = |field: &Field<'_>| of_config.is_none_or(|own| own.get(field.key).is_none());
+    let added: Vec<Field<'_>> = given.into_iter().flatten().filter(is_new).collect();
+    for field in &added {
+        sink.push(protected(
+            *field,
+            &format!("which variables there are, and the workflow has no `{}`", field.key),
+        ));
+    }
+    added.is_empty()
 }
 
 /// The stages of a workflow. The first of each id counts.

@@ -16,12 +16,50 @@ pub(super) fn diagnostic(kind: &ErrorKind, source: &Arc<Source>, span: Span) -> 
         let message = format!("this is nested more than {} levels deep", limits::YAML_DEPTH);
         return Diagnostic::new(Code::TooDeepYaml, source, span, message);
     }
+    if matches!(kind, ErrorKind::MappingValueNotAllowed | ErrorKind::MappingKeyNotAllowed)
+        && let Some(uneven) = UnevenKey::find(&source.text, span.start as usize)
+    {
+        let diagnostic = Diagnostic::new(Code::BadYaml, source, span, uneven.message());
+        return diagnostic.hint(format!("indent `{}` by {} spaces", uneven.key, uneven.siblings));
+    }
     let (message, hint) = match words(kind, &Around::of(source, span)) {
         Some((message, hint)) => (message.to_owned(), hint.to_owned()),
         None => with_names(kind),
     };
     let diagnostic = Diagnostic::new(Code::BadYaml, source, span, format!("this is not YAML: {message}"));
     if hint.is_empty() { diagnostic } else { diagnostic.hint(hint) }
+}
+
+/// A key that is indented deeper than the key in the line before it, whose value is a text already.
+struct UnevenKey<'a> {
+    key: &'a str,
+    spaces: usize,
+    siblings: usize,
+}
+
+impl<'a> UnevenKey<'a> {
+    fn find(text: &'a str, at: usize) -> Option<UnevenKey<'a>> {
+        let start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
+        let line = text[start..].lines().next()?;
+        let mut before = text[..start].lines().rev();
+        let sibling = before.find(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))?;
+        let ((key, spaces, _), (_, siblings, value)) = (key_of(line)?, key_of(sibling)?);
+        let has_text = !value.is_empty() && !value.starts_with(['|', '>', '#', '&']);
+        (has_text && spaces > siblings).then_some(UnevenKey { key, spaces, siblings })
+    }
+
+    fn message(&self) -> String {
+        let UnevenKey { key, spaces, siblings } = self;
+        format!("inconsistent indentation: `{key}` has {spaces} spaces, its siblings {siblings}")
+    }
+}
+
+/// The key of a line, the column in which it starts, and its value.
+fn key_of(line: &str) -> Option<(&str, usize, &str)> {
+    let start = line.find(|c: char| c != ' ' && c != '-')?;
+    let (key, value) = line[start..].split_once(':')?;
+    let is_key = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    (is_key && (value.is_empty() || value.starts_with(' '))).then_some((key, start, value.trim()))
 }
 
 /// What is before an error in its line.

@@ -269,6 +269,9 @@ impl<'a> Node<'a> {
             Some(Scalar::Int(_) | Scalar::Float(_)) => {
                 format!("the number {}", self.raw().unwrap_or_default())
             }
+            Some(Scalar::Text(text)) if is_beyond_64_bits(text) => {
+                format!("a number beyond {}", u64::MAX)
+            }
             Some(Scalar::Text(text)) => match text.char_indices().nth(40) {
                 Some((end, _)) => format!("the text `{}…`", &text[..end]),
                 None => format!("the text `{text}`"),
@@ -284,7 +287,7 @@ impl<'a> Node<'a> {
             return match scalar {
                 Scalar::Null => Value::Null,
                 Scalar::Bool(value) => Value::Bool(value),
-                Scalar::Int(value) => Value::Number(value.into()),
+                Scalar::Int(value) => Number::from_i128(value).map_or(Value::Null, Value::Number),
                 Scalar::Float(value) => Number::from_f64(value).map_or(Value::Null, Value::Number),
                 Scalar::Text(text) => Value::String(text.to_owned()),
             };
@@ -345,4 +348,9 @@ fn block_offset(text: &str, raw: &str, offset: usize) -> Option<usize> {
         start += indented.len() + 1;
     }
     None
+}
+
+/// Returns true if a text is an integer that 64 bits do not hold.
+fn is_beyond_64_bits(text: &str) -> bool {
+    text.len() > 19 && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_err()
 }

@@ -5,7 +5,8 @@
 pub enum Scalar<'a> {
     Null,
     Bool(bool),
-    Int(i64),
+    /// From the smallest of 64 bits with a sign to the largest without, as JSON can hold it.
+    Int(i128),
     Float(f64),
     Text(&'a str),
 }
@@ -24,7 +25,7 @@ fn number(text: &str) -> Option<Scalar<'_>> {
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return None;
     }
-    let radix = |digits: &str, radix| i64::from_str_radix(digits, radix).ok().map(Scalar::Int);
+    let radix = |digits: &str, radix| i128::from_str_radix(digits, radix).ok().and_then(integer);
     if let Some(digits) = text.strip_prefix("0x").filter(|d| d.chars().all(|c| c.is_ascii_hexdigit())) {
         return radix(digits, 16);
     }
@@ -33,7 +34,7 @@ fn number(text: &str) -> Option<Scalar<'_>> {
     }
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
-        return text.parse().ok().map(Scalar::Int).or_else(|| float(text));
+        return text.parse().ok().and_then(integer);
     }
     if digits.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'))
         && digits.bytes().any(|b| b.is_ascii_digit())
@@ -41,6 +42,11 @@ fn number(text: &str) -> Option<Scalar<'_>> {
         return float(text);
     }
     None
+}
+
+/// An integer that JSON can hold. A larger one stays text, so that no digit of it is lost.
+fn integer<'a>(value: i128) -> Option<Scalar<'a>> {
+    (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value).then_some(Scalar::Int(value))
 }
 
 /// Infinity and not-a-number have no place in a workflow and stay text.
@@ -68,7 +74,9 @@ mod tests {
             ("1.5", Scalar::Float(1.5)),
             ("1e3", Scalar::Float(1000.0)),
             (".5", Scalar::Float(0.5)),
-            ("99999999999999999999", Scalar::Float(1e20)),
+            ("18446744073709551615", Scalar::Int(18_446_744_073_709_551_615)),
+            ("-9223372036854775808", Scalar::Int(-9_223_372_036_854_775_808)),
+            ("99999999999999999999", Scalar::Text("99999999999999999999")),
         ] {
             assert_eq!(resolve(text), meaning, "{text:?}");
         }

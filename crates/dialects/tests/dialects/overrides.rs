@@ -47,7 +47,8 @@ impl Allows {
         let Worker::Agent { tools, .. } = &work.worker else { panic!("an agent does it") };
         let Gate { approvers, on_timeout, timeout, .. } = &**gate;
         Allows {
-            tools: tools.iter().cloned().collect(),
+            // A skill and a command are text, and let nobody do anything.
+            tools: tools.iter().filter(|tool| tool.starts_with("mcp:")).cloned().collect(),
             secrets: work.isolation.secrets.iter().cloned().collect(),
             network: !work.isolation.no_network,
             approvers: (!approvers.is_empty()).then(|| approvers.iter().cloned().collect()),
@@ -75,7 +76,14 @@ impl Allows {
     }
 }
 
-const TOOLS: &[&str] = &["null", "[]", r#"["skill:a"]"#, r#"["skill:a", "skill:b"]"#, r#"["skill:c"]"#];
+const TOOLS: &[&str] = &[
+    "null",
+    "[]",
+    r#"["mcp:a"]"#,
+    r#"["mcp:a", "mcp:b"]"#,
+    r#"["mcp:c"]"#,
+    r#"["mcp:a", "skill:c", "command:d"]"#,
+];
 const APPROVERS: &[&str] = &["null", "[]", "[ada]", "[ada, bob]", "[carol]"];
 const ON_TIMEOUT: &[&str] = &["halt", "reject", "auto_approve"];
 const TIMEOUTS: &[&str] = &["30m", "1h", "2h"];

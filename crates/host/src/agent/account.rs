@@ -63,6 +63,12 @@ impl Account {
         self.stand(state, until, before)
     }
 
+    /// It answered although it was said to be limited: nobody else has to wait for it.
+    pub fn forget_limit(&self, state: &Root) {
+        // If it stays, others wait for the time that it names.
+        let _ = state.remove(self.path());
+    }
+
     fn known(&self, state: &Root, now: Time) -> Option<Limit> {
         let bytes = state.read(self.path(), BYTES).ok()?;
         serde_json::from_slice(&bytes).ok().filter(|limit: &Limit| limit.until > now)
@@ -98,6 +104,9 @@ mod tests {
         assert_eq!(ada.limit(&state, Time(10), Time(5)), Time(10));
         assert_eq!(ada.turn(&state, Time(10)), None);
         assert_eq!(grace.turn(&state, Time(5)), None);
+        assert_eq!(ada.limited(&state, Time(5)), Some(Time(10)));
+        ada.forget_limit(&state);
+        assert_eq!(ada.limited(&state, Time(5)), None);
         assert_ne!(Account::of("OPENCODE", &[]), Account::of("CODEX_CLI", &[]));
     }
 

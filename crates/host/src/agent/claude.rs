@@ -234,7 +234,8 @@ impl Events {
         match text(event, "/subtype") {
             "init" => {
                 let session = Heard::Session(text(event, "/session_id").to_owned());
-                [session].into_iter().chain(self.gone(event).map(Heard::Hopeless)).collect()
+                let model = event["model"].as_str().map(|model| Heard::Model(model.to_owned()));
+                [session].into_iter().chain(model).chain(self.gone(event).map(Heard::Hopeless)).collect()
             }
             "api_retry" => {
                 let status = number(event, "/error_status");
@@ -257,12 +258,15 @@ impl Events {
         }
     }
 
-    /// What came of its tools: only what went wrong is worth a line.
+    /// Reads the results of its tools.
     fn results(event: &Value) -> Vec<Heard> {
         let content = event["message"]["content"].as_array().map_or(&[][..], Vec::as_slice);
-        let failed = content.iter().filter(|part| part["is_error"] == Value::Bool(true));
-        let said = failed.filter_map(|part| part["content"].as_str());
-        said.map(|said| Heard::Note(said.chars().take(200).collect())).collect()
+        let results = content.iter().filter(|part| part["type"] == "tool_result");
+        let heard = results.map(|part| match part["is_error"] == Value::Bool(true) {
+            true => Heard::Note(result_text(part).chars().take(200).collect()),
+            false => Heard::Result(result_text(part)),
+        });
+        heard.collect()
     }
 
     /// The end knows best what was used, also by agents below it.
@@ -310,6 +314,18 @@ impl Events {
             },
         };
         Failure::said(kind, message)
+    }
+}
+
+/// The text of a result, which may be in parts.
+fn result_text(part: &Value) -> String {
+    match &part["content"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| part["text"].as_str());
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
     }
 }
 

@@ -301,6 +301,13 @@ impl Events {
                 let command = text(item, "/command").to_owned();
                 Some(Heard::Tool { name: "run".to_owned(), on: command })
             }
+            ("command_execution", true) => {
+                let printed = text(item, "/aggregated_output");
+                Some(Heard::Result(match item["exit_code"].as_i64() {
+                    None | Some(0) => printed.to_owned(),
+                    Some(status) => format!("exit status {status}\n{printed}"),
+                }))
+            }
             ("file_change", true) => {
                 let changes = item["changes"].as_array().map_or(&[][..], Vec::as_slice);
                 let paths: Vec<&str> = changes.iter().map(|change| text(change, "/path")).collect();
@@ -317,6 +324,7 @@ impl Events {
             ("mcp_tool_call", true) if !item["error"].is_null() => {
                 Some(Heard::Note(text(item, "/error/message").to_owned()))
             }
+            ("mcp_tool_call", true) => Some(Heard::Result(text(item, "/result/content/0/text").to_owned())),
             _ => None,
         };
         let turn = matches!(heard, Some(Heard::Tool { .. })).then_some(Heard::Turn);

@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 use skein_core::{
-    engine::Cost,
+    engine::{Cost, utc},
     limits,
     time::{Millis, Time},
 };
@@ -24,6 +24,7 @@ use super::{
     stream::{Line, Lines},
 };
 use crate::{
+    clock::Clock,
     redact::Redactor,
     worker::{Due, Filter, duration},
     workspace::Root,
@@ -187,8 +188,10 @@ impl State {
                 let so_far = self.on.meter.shown().map(|spent| format!("  ({spent} so far)"));
                 let on = cut(on.trim(), TOOL).replace(['\n', '\r'], " ");
                 let on = if on.is_empty() { on } else { format!(" {on}") };
-                shown(out, &format!("> {name}{on}{}", so_far.unwrap_or_default()));
+                shown(out, &format!("> {name}{on}{}  [{}]", so_far.unwrap_or_default(), time_of_day()));
             }
+            Heard::Result(text) => shown(out, &format!("< {}  [{}]", result(&text), time_of_day())),
+            Heard::Model(model) => self.model(model),
             Heard::Note(text) => shown(out, &format!("! {}", cut(&text, SHOWN).replace('\n', " "))),
             Heard::Begun(id) => self.runs(id, true),
             Heard::Over(id) => self.runs(id, false),
@@ -234,6 +237,13 @@ impl State {
         }
     }
 
+    fn model(&mut self, model: String) {
+        if self.on.note.model.as_ref() != Some(&model) {
+            self.on.note.model = Some(model);
+            let _ = self.on.note.write_soon(&self.on.folder);
+        }
+    }
+
     fn note_cost(&mut self) {
         (self.on.note.cost, self.on.note.total) = (self.on.meter.cost(), self.on.meter.total());
     }
@@ -254,6 +264,24 @@ impl State {
 fn shown(out: &mut Vec<u8>, line: &str) {
     out.extend_from_slice(line.as_bytes());
     out.push(b'\n');
+}
+
+/// A result in one line: how it begins, and how many lines it has.
+fn result(text: &str) -> String {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let Some(first) = lines.next() else { return "nothing".to_owned() };
+    let first = cut(first.trim(), TOOL).replace('\r', " ");
+    match lines.count() {
+        0 => first,
+        1 => format!("{first}  (and 1 more line)"),
+        more => format!("{first}  (and {more} more lines)"),
+    }
+}
+
+/// The time in UTC, to the second.
+fn time_of_day() -> String {
+    let now = utc(Clock::new().now());
+    now.get(11..19).map(str::to_owned).unwrap_or(now)
 }
 
 fn cut(text: &str, most: usize) -> String {

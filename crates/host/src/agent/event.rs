@@ -17,6 +17,10 @@ pub enum Heard {
         name: String,
         on: String,
     },
+    /// The result of a tool.
+    Result(String),
+    /// The model that answers.
+    Model(String),
     /// Something that a person may want to know.
     Note(String),
     /// A command that it runs has begun, by its id, or is over.

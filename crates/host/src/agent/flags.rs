@@ -8,7 +8,7 @@
 //! | READ | no tool that writes elsewhere than where it was told to | sandbox: nothing is written, no network, any command | as Claude Code |
 //! | EDIT | writes below its folder only | sandbox: writes below its folder; commands cannot be told apart | writes below its folder only |
 //! | RUN_TESTS | the named commands, exactly | any command, in the sandbox | the named commands, exactly |
-//! | RUN_COMMANDS | any command, and only the wall holds it | any command, in the sandbox | any command, and only the wall holds it |
+//! | RUN_COMMANDS | any command, and only the sandbox holds it | any command, in the sandbox | any command, and only the sandbox holds it |
 
 use std::path::PathBuf;
 

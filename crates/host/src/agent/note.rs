@@ -20,6 +20,9 @@ pub struct Note {
     pub worker: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// The model that was asked for, or that answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// What the attempt has spent, with what it took over from one before it.
     pub cost: Cost,
     /// What the session has spent in all, where the agent counts that.

@@ -301,9 +301,11 @@ impl Reader for Events {
                     name: text(part, "/tool").to_owned(),
                     on: on.unwrap_or_default().to_owned(),
                 };
-                let failed = (text(part, "/state/status") == "error")
-                    .then(|| Heard::Note(text(part, "/state/error").chars().take(200).collect()));
-                [tool].into_iter().chain(failed).collect()
+                let result = match text(part, "/state/status") {
+                    "error" => Heard::Note(text(part, "/state/error").chars().take(200).collect()),
+                    _ => Heard::Result(text(part, "/state/output").to_owned()),
+                };
+                vec![tool, result]
             }
             "step_finish" => self.finished(part),
             "error" => self.error(event),

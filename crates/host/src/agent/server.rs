@@ -1,7 +1,7 @@
 //! Servers of tools (MCP) that an agent is given for one step.
 //!
 //! Owns what a server is and how it is written for an agent that takes `mcpServers`. The agent starts it, so that it is
-//! behind the same wall as the agent; what it needs to know in secret comes to it through the agent's environment, and
+//! in the same sandbox as the agent; what it needs to know in secret comes to it through the agent's environment, and
 //! stands in no file. Refuses to speak the protocol.
 
 use std::{collections::BTreeMap, num::NonZeroU32};

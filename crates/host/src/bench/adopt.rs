@@ -49,7 +49,7 @@ pub fn finish(state: &Path) -> Result<(usize, Duration), BenchError> {
     let unfinished: Vec<RunId> = store.runs(Which::Orphaned)?.into_iter().map(|row| row.run).collect();
     let count = unfinished.len();
     let (host, ended) = runs::host(store, Box::<Nobody>::default(), WORKERS);
-    host.resume(unfinished).into_iter().collect::<Result<(), _>>()?;
+    host.resume(unfinished).into_iter().try_for_each(|resumed| resumed.map(drop))?;
     runs::await_all(&ended, count)?;
     Ok((count, began.elapsed()))
 }

@@ -43,6 +43,7 @@ impl Hands for Nobody {
             Role::Check => AttemptEnd::Checked {
                 finding: Finding::Incomplete,
                 reasons: vec![NOT_YET.to_owned()],
+                output: None,
                 fingerprints: Vec::new(),
             },
             _ => AttemptEnd::Succeeded { output: Arc::clone(&self.output) },

@@ -87,7 +87,7 @@ pub(super) fn host(store: Arc<dyn Store>, hands: Box<dyn Hands>, workers: u32) -
             },
             Told::Closed { .. } | Told::Retries { .. } => return,
             Told::NoSpace { .. } => Err("there is no space left".to_owned()),
-            Told::Lost { run } => Err(format!("run {run} was lost")),
+            Told::Left { run } | Told::Lost { run } => Err(format!("run {run} was lost")),
             Told::SetAside { why, .. } | Told::Broken { why } => Err(why.to_owned()),
         };
         let _ = tell.send(end);
@@ -139,6 +139,12 @@ pub fn start(number: usize, plan: &Plan, state: &Path) -> Begin {
         writes: Vec::new(),
         overrides: Default::default(),
         handing: Default::default(),
+        pinned: Default::default(),
+        context: None,
+        warnings: Vec::new(),
+        roles: None,
+        state: None,
+        definitions: Default::default(),
         allow_unenforced: false,
     };
     Begin::new(plan.clone(), Start::new(run), about.value())

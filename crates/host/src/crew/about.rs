@@ -10,11 +10,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_core::{
     call::Text,
-    ir::{Capability, Schema, Worker},
+    engine::Role,
+    ir::{Capability, Schema, Step, Worker},
+    plan::Plan,
     time::Millis,
 };
 
-use super::{builtin::Function, remote::Remote, surroundings::Surroundings};
+use super::{
+    builtin::Function, job::worker, pinned::PinnedProgram, relay, remote::Remote, surroundings::Surroundings,
+};
 use crate::{
     agent::Price,
     http::Reach,
@@ -64,15 +68,52 @@ pub struct About {
     /// Where the system cannot keep steps to what they may do, they are not kept to it.
     #[serde(default)]
     pub allow_unenforced: bool,
+    /// Programs inside of the project that the run may start, as they were when it was begun.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pinned: BTreeMap<PathBuf, PinnedProgram>,
+    /// The members of each role, as the project said when the run was begun. None: the run is older than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roles: Option<BTreeMap<String, Vec<String>>>,
+    /// The files of the project by which Skein decides what runs may do.
+    #[serde(default, skip_serializing_if = "DefinitionFiles::is_empty")]
+    pub definitions: DefinitionFiles,
     /// What was allowed beyond the usual when it was begun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Override>,
+    /// The state folder when the run was begun, so that a project that was moved is found again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
+    /// The context folder of this run, in place of the one that its workflow names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// Warnings about the workflow when it was begun, as diagnostics in JSON.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Value>,
     /// Where what its workers do is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
     /// The recording from which it is done again. No program is started for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<PathBuf>,
+}
+
+/// The files of a project that say what runs of it may do: its configuration, its workflows, and the definitions of tools,
+/// drivers, agents, policies and secrets. No step changes them unless its workflow names them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DefinitionFiles {
+    /// Patterns that hold for any folder of a project.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<String>,
+    /// The files that this run was read from, from the project's folder on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
+}
+
+impl DefinitionFiles {
+    pub fn is_empty(&self) -> bool {
+        *self == DefinitionFiles::default()
+    }
 }
 
 /// How a secret that the project describes is handed out in a run.
@@ -229,6 +270,27 @@ impl About {
     /// Where the steps of the run may work, with this state folder.
     pub fn grants(&self, state: &Path) -> Result<Grants, GrantError> {
         Grants::new(&self.project, &self.workspace, &self.roots, Some(state))
+    }
+
+    /// Returns true if the agents and tools of a step have the same settings in both.
+    pub fn settles_alike(&self, other: &About, step: &Step) -> bool {
+        let roles = [Role::Main, Role::Check, Role::Summary, Role::Undo];
+        let workers = roles.iter().filter_map(|role| worker(step, *role).ok());
+        workers.map(|(worker, _)| worker).all(|worker| match worker {
+            Worker::Agent { name, program, .. } => {
+                let own = Agent::key(name.as_deref(), program.as_deref());
+                let others = relay::named(step);
+                let others = relay::after(&own, &others).iter().map(relay::Named::key).collect::<Vec<_>>();
+                [own].iter().chain(&others).all(|key| self.agents.get(key) == other.agents.get(key))
+            }
+            worker => Tool::key(worker).is_none_or(|key| self.tools.get(&key) == other.tools.get(&key)),
+        })
+    }
+
+    /// The context folder of a run, from its workspace. None: its format has none.
+    pub fn context_directory<'a>(&'a self, plan: &'a Plan) -> Option<&'a str> {
+        let named = plan.definition.root().workflow.context.directory.as_deref()?;
+        Some(self.context.as_deref().unwrap_or(named))
     }
 
     pub fn value(&self) -> Value {

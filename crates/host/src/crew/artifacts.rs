@@ -38,17 +38,25 @@ pub(super) fn keep_from(
     run.keep(job.attempt, from, &job.gives, without, limits).map(drop).map_err(unkept)
 }
 
-/// Puts the artifacts of others into the workspace.
-pub(super) fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<(), AttemptEnd> {
-    let Some(snapshot) = &job.snapshot else { return Ok(()) };
+/// Puts the artifacts of others into the workspace. What to say about them in the log.
+pub(super) fn take_in(run: &RunDir, folder: &Root, job: &Job) -> Result<Vec<String>, AttemptEnd> {
+    let mut notes = Vec::new();
+    let Some(snapshot) = &job.snapshot else { return Ok(notes) };
     let story = snapshot.story(run);
     for take in &job.takes {
         let at = find_step(&snapshot.plan, &snapshot.state, job.attempt.at.0, &take.from);
         let source = at.map(|at| story.source(at, &take.artifact)).transpose().map_err(never)?.flatten();
         let from = source.as_ref().map(|source| (source.attempt, &source.artifact));
         run.put(from, folder, &take.name).map_err(unkept)?;
+        if from.is_some_and(|(_, artifact)| artifact.holds_repository()) {
+            notes.push(format!(
+                "the artifact `{}` of `{}` holds a git repository, which is kept but not put into the workspace: its `.git` \
+                 was left out",
+                take.artifact, take.from
+            ));
+        }
     }
-    Ok(())
+    Ok(notes)
 }
 
 /// Space may come back; nothing else that is wrong with files mends itself.

@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 use skein_core::{engine::AttemptEnd, ir::ErrorClass, limits};
 
 use crate::{
+    json_text::parse_exact,
+    redact::Redactor,
     worker::{Ended, How, Which},
     workspace::{AttemptDir, Root},
 };
@@ -26,11 +28,18 @@ const MESSAGE: usize = 4_000;
 
 /// What programs print who may not write somewhere, and what to do about it.
 const READ_ONLY: &str = "Read-only file system";
-const WALL: &str = "a step writes what its capabilities let it; `writes` in skein.toml names more";
+const SANDBOX_HINT: &str = "a step writes what its capabilities let it; `writes` in skein.toml names more";
 
-/// The classes that a worker may say, also in capitals and with the names of AgentCore.
+/// The error code of a failed attempt whose worker named a class that does not exist, and no code.
+const UNKNOWN_CLASS: &str = "unknown_error_class";
+
+/// The classes as they are listed for people. AgentCore's names and its prefix `RETRYABLE_` are accepted as well.
+const CLASSES: &str = "transient, rate_limit, network, service, agent_error, validation, external, governance, \
+                       non_retryable, fatal";
+
+/// Parses the class of an error as a worker writes it: in either case, with `_` or `-`, also by AgentCore's names.
 fn class(word: &str) -> Option<ErrorClass> {
-    let word = word.trim().to_ascii_lowercase();
+    let word = word.trim().to_ascii_lowercase().replace('-', "_");
     let word = word.strip_prefix("retryable_").unwrap_or(&word);
     Some(match word {
         "transient" => ErrorClass::Transient,
@@ -48,7 +57,13 @@ fn class(word: &str) -> Option<ErrorClass> {
 }
 
 /// How an attempt ended that did not do well.
-pub fn failed(ended: &Ended, back: &Root, usual: ErrorClass, walled: bool) -> AttemptEnd {
+pub fn failed(
+    ended: &Ended,
+    back: &Root,
+    usual: ErrorClass,
+    sandboxed: bool,
+    redactor: &Redactor,
+) -> AttemptEnd {
     match &ended.how {
         How::Stopped => return AttemptEnd::Stopped,
         How::TimedOut(Which::Total(_)) => {
@@ -56,7 +71,8 @@ pub fn failed(ended: &Ended, back: &Root, usual: ErrorClass, walled: bool) -> At
         }
         _ => {}
     }
-    let said = said(back);
+    // Before anything is cut: the beginning of a secret is not known for one.
+    let said = said(back, redactor);
     let own = || match &ended.how {
         How::Exited(_) => usual,
         How::Signal { .. } | How::CannotStart(_) => ErrorClass::Transient,
@@ -66,19 +82,33 @@ pub fn failed(ended: &Ended, back: &Root, usual: ErrorClass, walled: bool) -> At
         }
     };
     let told = || {
-        // What the system says of a wall does not say whose it is.
-        let wall = (walled && ended.tail.contains(READ_ONLY)).then_some(WALL);
-        let hint = wall.or(ended.how.hint()).map(|hint| format!(" ({hint})")).unwrap_or_default();
+        // The system's message does not say whose sandbox it is.
+        let hint = (sandboxed && ended.tail.contains(READ_ONLY)).then_some(SANDBOX_HINT);
+        let hint = hint.or(ended.how.hint()).map(|hint| format!(" ({hint})")).unwrap_or_default();
         let last = ended.tail.lines().rev().find(|line| !line.trim().is_empty());
         let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
         format!("{}{last}{hint}", ended.how.message())
     };
-    AttemptEnd::Failed {
-        class: said.class.as_deref().and_then(class).unwrap_or_else(own),
-        code: said.code.filter(|code| code.len() <= limits::ID_BYTES),
-        message: cut(said.message.unwrap_or_else(told)),
-        retry_at: None,
-    }
+    let code = said.code.filter(|code| code.len() <= limits::ID_BYTES);
+    let message = said.message.unwrap_or_else(told);
+    let (class, code, message) = match said.class.as_deref().map(|word| (word, class(word))) {
+        None => (own(), code, message),
+        Some((_, Some(class))) => (class, code, message),
+        // A retry would only repeat the mistake, and guessing could retry what must not be.
+        Some((word, None)) => {
+            let code = code.or_else(|| Some(UNKNOWN_CLASS.to_owned()));
+            (ErrorClass::NonRetryable, code, unknown_class(word, &message))
+        }
+    };
+    AttemptEnd::Failed { class, code, message: cut(message), retry_at: None }
+}
+
+/// The message for a class that does not exist, in front of the message of the failure itself.
+fn unknown_class(word: &str, message: &str) -> String {
+    let shown: String = word.chars().take(60).collect();
+    format!(
+        "unknown class `{shown}` in the file of SKEIN_ERROR; the classes are {CLASSES}. The worker failed: {message}"
+    )
 }
 
 pub fn cut(text: String) -> String {
@@ -86,37 +116,39 @@ pub fn cut(text: String) -> String {
 }
 
 /// What the worker wrote about its failure. What cannot be read says nothing.
-fn said(back: &Root) -> Said {
+fn said(back: &Root, redactor: &Redactor) -> Said {
     let bytes = back.read(AttemptDir::ERROR, limits::VALUE_BYTES as u64).unwrap_or_default();
-    serde_json::from_slice(&bytes).unwrap_or_default()
+    let Said { class, code, message } = serde_json::from_slice(&bytes).unwrap_or_default();
+    let clean = |text: Option<String>| text.map(|text| redactor.redact_str(&text));
+    Said { class: clean(class), code: clean(code), message: clean(message) }
 }
 
 /// What the worker wrote as its output: a JSON object, or lines of `key=value`. Nothing written is null.
-pub fn output(back: &Root) -> Result<Value, String> {
+pub fn output(back: &Root, redactor: &Redactor) -> Result<Value, String> {
     let bytes = match back.read(AttemptDir::OUTPUT, limits::VALUE_BYTES as u64) {
         Ok(bytes) => bytes,
         Err(error) if error.is_missing() => return Ok(Value::Null),
         Err(error) => return Err(format!("its output cannot be read: {error}")),
     };
     let text = String::from_utf8(bytes).map_err(|_| "its output is not UTF-8".to_owned())?;
-    parse(&text)
+    parse(&text, redactor)
 }
 
-fn parse(text: &str) -> Result<Value, String> {
+fn parse(text: &str, redactor: &Redactor) -> Result<Value, String> {
     let trimmed = text.trim();
     if trimmed.is_empty() {
         return Ok(Value::Null);
     }
     if trimmed.starts_with('{') {
-        return serde_json::from_str(trimmed).map_err(|error| format!("its output is not JSON: {error}"));
+        return parse_exact(trimmed).map_err(|error| format!("its output is not JSON: {error}"));
     }
     let mut object = Map::new();
     for line in trimmed.lines().filter(|line| !line.trim().is_empty()) {
         let Some((key, value)) = line.split_once('=') else {
-            let shown: String = line.chars().take(80).collect();
+            let shown: String = redactor.redact_str(line).chars().take(80).collect();
             return Err(format!("its output is neither a JSON object nor lines of `key=value`: `{shown}`"));
         };
-        let value = serde_json::from_str(value.trim()).unwrap_or_else(|_| Value::from(value.trim()));
+        let value = parse_exact(value.trim()).unwrap_or_else(|_| Value::from(value.trim()));
         object.insert(key.trim().to_owned(), value);
     }
     Ok(Value::Object(object))
@@ -136,22 +168,28 @@ mod tests {
 
     use super::*;
 
+    fn parse_plain(text: &str) -> Result<Value, String> {
+        parse(text, &Redactor::new([]).unwrap())
+    }
+
     #[test]
     fn outputs_are_json_or_lines() {
-        assert_eq!(parse("  \n"), Ok(Value::Null));
-        assert_eq!(parse("{\"a\": [1]}\n"), Ok(json!({"a": [1]})));
+        assert_eq!(parse_plain("  \n"), Ok(Value::Null));
+        assert_eq!(parse_plain("{\"a\": [1]}\n"), Ok(json!({"a": [1]})));
         assert_eq!(
-            parse("n=3\nname = Ada Byron\n\nok=true\nexpr=a=b"),
+            parse_plain("n=3\nname = Ada Byron\n\nok=true\nexpr=a=b"),
             Ok(json!({"n": 3, "name": "Ada Byron", "ok": true, "expr": "a=b"}))
         );
-        assert!(parse("{\"a\": ").unwrap_err().contains("not JSON"));
-        assert!(parse("hello").unwrap_err().contains("`hello`"));
+        assert!(parse_plain("{\"a\": ").unwrap_err().contains("not JSON"));
+        assert!(parse_plain("hello").unwrap_err().contains("`hello`"));
     }
 
     #[test]
     fn classes_are_known_in_both_spellings() {
         assert_eq!(class("RETRYABLE_RATE_LIMIT"), Some(ErrorClass::RateLimit));
         assert_eq!(class("NON_RETRYABLE"), Some(ErrorClass::NonRetryable));
+        assert_eq!(class("non-retryable"), Some(ErrorClass::NonRetryable));
+        assert!(CLASSES.split(", ").all(|word| class(word).is_some()));
         assert_eq!(class(" transient "), Some(ErrorClass::Transient));
         assert_eq!(class("nonsense"), None);
     }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use serde_json::Value;
-use skein_core::engine::{Mode, Role};
+use skein_core::{
+    engine::{Mode, Role},
+    variables,
+};
 
 use super::{about::About, command::plain, job::Job};
 use crate::{
@@ -17,8 +20,13 @@ use crate::{
     workspace::{AttemptDir, RunDir},
 };
 
-/// Without these hardly anything runs.
-const NEEDED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL"];
+/// The variables of the host that every program of a run is given: without these hardly anything runs.
+pub const NEEDED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL"];
+
+/// Returns true for variables of the host's environment that every worker gets.
+pub fn is_always_passed(name: &str) -> bool {
+    NEEDED.contains(&name)
+}
 
 pub type Environment = Vec<(OsString, OsString)>;
 
@@ -45,7 +53,9 @@ pub fn base(about: &About, declared: &Value) -> Environment {
         environment.extend(std::env::var_os(name).map(|value| (name.into(), value)));
     }
     if let Value::Object(declared) = declared {
-        environment.extend(declared.iter().map(|(name, value)| (name.into(), plain(value).into())));
+        // A run that was begun by an older program may still declare others.
+        let allowed = declared.iter().filter(|(name, _)| variables::reserved(name).is_none());
+        environment.extend(allowed.map(|(name, value)| (name.into(), plain(value).into())));
     }
     environment
 }
@@ -100,6 +110,9 @@ pub fn of(
     tell("SKEIN_ITERATION", attempt.iteration.to_string().into());
     tell("SKEIN_ATTEMPT", attempt.attempt.to_string().into());
     tell("SKEIN_STAGE", job.stage.to_string().into());
+    if let Some(instructions) = &job.stage_instructions {
+        tell("SKEIN_STAGE_INSTRUCTIONS", instructions.into());
+    }
     tell("SKEIN_INPUTS", files.inputs().into());
     tell("SKEIN_OUTPUT", files.output().into());
     tell("SKEIN_ERROR", files.error().into());

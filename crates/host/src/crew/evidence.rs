@@ -28,7 +28,7 @@ use super::{
     job::Job,
 };
 use crate::{
-    wall::Behind,
+    sandbox::Sandbox,
     worker::{self, How, Mark, Task},
     workspace::{
         AttemptDir, Pattern, Root, RunDir, Survey,
@@ -55,7 +55,7 @@ pub(super) struct Ground {
     own_files: Root,
     /// What commands are given, and what they run behind.
     environment: Environment,
-    behind: Option<Behind>,
+    sandbox: Option<Sandbox>,
     files: AttemptDir,
     mark: Mark,
     notes: Option<PathBuf>,
@@ -64,13 +64,13 @@ pub(super) struct Ground {
 impl Ground {
     /// As the worker of a task works, before the task is fitted to an agent.
     pub fn of(task: &Task, job: &Job, places: &Places<'_>, own_files: &Root) -> Result<Ground, PathError> {
-        let behind = |behind: &Behind| confine::proving(behind, job, places);
+        let sandbox = |sandbox: &Sandbox| confine::proving(sandbox, job, places);
         let told = |(name, _): &&(OsString, OsString)| !OF_WORKER.iter().any(|own| name == own);
         Ok(Ground {
             folder: places.folder.clone(),
             own_files: own_files.clone(),
             environment: task.environment.iter().filter(told).cloned().collect(),
-            behind: task.behind.as_ref().map(behind).transpose()?,
+            sandbox: task.sandbox.as_ref().map(sandbox).transpose()?,
             files: places.files.clone(),
             mark: task.mark.clone(),
             notes: task.notes.clone(),
@@ -144,7 +144,7 @@ impl Proving {
         let mut task = Task::new(program, ground.folder.path(), log, ground.mark.clone());
         task.arguments = arguments.iter().map(Into::into).collect();
         task.environment.clone_from(&ground.environment);
-        task.behind.clone_from(&ground.behind);
+        task.sandbox.clone_from(&ground.sandbox);
         let left = self.due.map(|due| due.saturating_duration_since(Instant::now()).as_millis());
         let left = left.map_or(limits::PROOF, |left| u64::try_from(left).unwrap_or(limits::PROOF));
         task.limit = Some(Millis(left.clamp(1, limits::PROOF)));

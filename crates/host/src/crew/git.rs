@@ -1,33 +1,56 @@
 //! Asking git, and which files of a workspace have changed.
 //!
 //! Owns that asking runs nothing of the workspace's: a repository can name programs for hooks, filters, differences and
-//! watching files, and whoever works there can write its configuration. What the engine keeps by git itself is in a
-//! git folder of its own ([`super::tree`]).
+//! watching files, and whoever works there can write its configuration. [`Git::ask`] is the one place where git is started: with
+//! settings in the place of those, without the person's configuration and environment, and by a file that no step can write. What
+//! the engine keeps by git itself is in a git folder of its own ([`super::tree`]).
 
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
     io::Read,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use serde_json::{Value, json};
 use skein_core::{ir::Convergence, limits, time::Millis};
 
-use super::environment::{self, Environment};
+use super::{environment::Environment, trusted};
 use crate::{
     stop::Stop,
     worker::{self, How, Mark, NewFilter, Task},
-    workspace::Root,
+    workspace::{Root, parse_git_config},
 };
 
+/// The file with settings of the person, where what git says is kept.
+const PERSON: &str = "git-person.config";
 /// So much of what git says is read.
 const SAID_BYTES: u64 = 48 * 1024 * 1024;
 /// Names of commits are shorter.
 const REF_BYTES: usize = 255;
 /// More filters than this are not looked at, and then nothing is asked.
 const FILTERS: usize = 100;
+
+/// Settings that stand above those of a repository and of the files that it includes.
+const SAFE_SETTINGS: [&str; 16] = [
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "core.pager=cat",
+    "core.editor=false",
+    "core.askPass=",
+    "core.sshCommand=false",
+    "core.alternateRefsCommand=",
+    "credential.helper=",
+    "diff.external=",
+    "gc.auto=0",
+    "log.showSignature=false",
+    "protocol.allow=never",
+    "safe.bareRepository=explicit",
+    "status.submoduleSummary=false",
+    "submodule.recurse=false",
+];
 
 /// Asks git in one folder.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +77,8 @@ pub(super) struct Question<'a> {
     pub filter: Option<NewFilter>,
     /// So much of what it says is enough. None: all of it is needed.
     pub most: Option<u64>,
+    /// Whether the person's configuration is read. Only for questions about settings, by which nothing is run.
+    pub reads_person: bool,
 }
 
 impl<'a> Question<'a> {
@@ -66,6 +91,7 @@ impl<'a> Question<'a> {
             limit: Millis(limits::GIT),
             filter: None,
             most: None,
+            reads_person: false,
         }
     }
 }
@@ -115,8 +141,17 @@ impl<'a> Git<'a> {
             return Err(format!("`{}` cannot name a commit", worker::shown(base.as_bytes())));
         }
         let settings = self.without_filters()?;
-        let arguments =
-            ["diff", "--relative", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv"];
+        let arguments = [
+            "diff",
+            "--relative",
+            "--no-renames",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--submodule=short",
+            // Otherwise git starts another one in each submodule, without the settings of this one.
+            "--ignore-submodules=dirty",
+        ];
         let arguments: Vec<&str> = arguments.into_iter().chain(["--end-of-options", base, "--"]).collect();
         let said = self.ask(Question { settings, ..Question::new("git-diff", &arguments) })?.well()?;
         if said.len() > limits::VALUE_BYTES {
@@ -137,6 +172,7 @@ impl<'a> Git<'a> {
             "--no-renames",
             "--no-ext-diff",
             "--no-textconv",
+            "--submodule=short",
             "--ignore-submodules=dirty",
             "--end-of-options",
             &base,
@@ -186,24 +222,17 @@ impl<'a> Git<'a> {
     /// Asks, and waits for the answer.
     pub fn ask(&self, question: Question<'_>) -> Result<Said, String> {
         let (log, out) = (self.file(question.name, "log"), self.file(question.name, "out"));
-        let mut task = Task::new("git", self.folder, log, self.mark.clone());
-        let safe = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "--no-pager"];
-        task.arguments = safe.iter().map(OsString::from).chain(question.arguments).collect();
-        task.environment = environment::needed();
-        let fixed = [
-            ("GIT_CONFIG_NOSYSTEM", "1"),
-            ("GIT_OPTIONAL_LOCKS", "0"),
-            ("GIT_TERMINAL_PROMPT", "0"),
-            // What is missing is not fetched.
-            ("GIT_NO_LAZY_FETCH", "1"),
-            ("GIT_ALLOW_PROTOCOL", "none"),
-            ("LC_ALL", "C"),
-        ];
-        task.environment.extend(fixed.map(|(name, value)| (name.into(), value.into())));
+        let program = trusted::find_program("git")?;
+        let mut task = Task::new(program.clone(), self.folder, log.clone(), self.mark.clone());
+        let safe = SAFE_SETTINGS.iter().flat_map(|setting| ["-c", setting]).chain(["--no-pager"]);
+        task.arguments = safe.map(OsString::from).chain(question.arguments).collect();
+        task.environment = self.environment(&program, question.reads_person)?;
         task.environment.extend(question.settings);
+        task.sandbox = trusted::sandbox_for(self.folder, self.run_folder())?;
         task.stdin = question.stdin.into();
         task.stdout = Some(out.clone());
         task.limit = Some(self.limit.map_or(question.limit, |limit| limit.min(question.limit)));
+        let unfiltered = question.filter.is_none();
         task.filter = question.filter;
         let asked = |handle: worker::Handle| {
             if let Some(call) = self.call {
@@ -216,8 +245,66 @@ impl<'a> Git<'a> {
         if stdout.is_some_and(|stdout| stdout.problem.is_some() || (stdout.cut && question.most.is_none())) {
             return Err("git said more than can be kept".to_owned());
         }
-        let (out, more) = self.read(question.name, question.most)?;
+        let (read, more) = self.read(question.name, question.most)?;
+        if unfiltered {
+            // Names and contents of files are said as they are, also where a worker put a secret into them.
+            for file in [&out, &log] {
+                let _ = std::fs::remove_file(file);
+            }
+        }
+        let out = read;
         Ok(Said { status, out, more, tail: ended.tail })
+    }
+
+    /// The folder of the run, in which git keeps states of workspaces.
+    fn run_folder(&self) -> &Path {
+        let run = self.mark.run.as_str();
+        let is_run = |folder: &&Path| folder.file_name().is_some_and(|name| name == run);
+        self.kept.path().ancestors().find(is_run).unwrap_or(self.kept.path())
+    }
+
+    /// Only what git needs.
+    fn environment(&self, program: &Path, reads_person: bool) -> Result<Environment, String> {
+        let beside = program.parent().unwrap_or(Path::new("/usr/bin"));
+        let path = std::env::join_paths([beside, Path::new("/usr/bin"), Path::new("/bin")]);
+        let mut environment: Environment = vec![("PATH".into(), path.map_err(|error| error.to_string())?)];
+        let person = if reads_person { std::env::var_os("HOME") } else { None };
+        if let Some(home) = person {
+            environment.push(("HOME".into(), home));
+            let settings =
+                std::env::var_os("XDG_CONFIG_HOME").map(|folder| ("XDG_CONFIG_HOME".into(), folder));
+            environment.extend(settings);
+        } else {
+            environment.push(("HOME".into(), "/nonexistent".into()));
+            environment.push(("GIT_CONFIG_GLOBAL".into(), self.person_settings()?));
+        }
+        let fixed = [
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("GIT_ATTR_NOSYSTEM", "1"),
+            ("GIT_OPTIONAL_LOCKS", "0"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            // What is missing is not fetched.
+            ("GIT_NO_LAZY_FETCH", "1"),
+            ("GIT_ALLOW_PROTOCOL", "none"),
+            ("LC_ALL", "C"),
+        ];
+        environment.extend(fixed.map(|(name, value)| (name.into(), value.into())));
+        Ok(environment)
+    }
+
+    /// A file with what counts of the person's configuration: whose repositories are used, and what is ignored. Git runs
+    /// nothing by either.
+    fn person_settings(&self) -> Result<OsString, String> {
+        static TEXT: OnceLock<String> = OnceLock::new();
+        let text = TEXT.get_or_init(person_configuration);
+        if text.is_empty() {
+            return Ok("/dev/null".into());
+        }
+        let unwritten = |error: crate::workspace::root::PathError| error.to_string();
+        if !self.kept.read(PERSON, limits::VALUE_BYTES as u64).is_ok_and(|found| found == text.as_bytes()) {
+            self.kept.place(PERSON, text.as_bytes(), false).map_err(unwritten)?;
+        }
+        Ok(self.kept.path().join(PERSON).into())
     }
 
     /// What git said: all of it, or the beginning and how much there is more.
@@ -240,6 +327,41 @@ impl<'a> Git<'a> {
     fn file(&self, name: &str, ending: &str) -> PathBuf {
         self.kept.path().join(format!("{name}.{ending}"))
     }
+}
+
+/// `safe.directory` and `core.excludesFile` of the person, as a configuration of their own.
+fn person_configuration() -> String {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = absolute("HOME");
+    let settings = absolute("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
+    let files = [
+        settings.as_ref().map(|folder| folder.join("git/config")),
+        home.as_ref().map(|home| home.join(".gitconfig")),
+    ];
+    let mut safe = Vec::new();
+    let mut ignored = settings.map(|folder| folder.join("git/ignore")).filter(|file| file.is_file());
+    let expand = |value: &str| match (value.strip_prefix("~/"), &home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(value),
+    };
+    for bytes in files.into_iter().flatten().filter_map(|file| std::fs::read(file).ok()) {
+        for entry in parse_git_config(&bytes).0 {
+            match (entry.section.as_str(), entry.key.as_str()) {
+                ("safe", "directory") => safe.push(entry.value),
+                ("core", "excludesfile") => ignored = Some(expand(&entry.value)),
+                _ => {}
+            }
+        }
+    }
+    let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+    let mut text = String::new();
+    for value in safe.iter().filter(|value| !value.contains('\n')) {
+        text += &format!("[safe]\n\tdirectory = {}\n", quoted(value));
+    }
+    if let Some(file) = ignored.as_ref().and_then(|file| file.to_str()).filter(|file| !file.contains('\n')) {
+        text += &format!("[core]\n\texcludesFile = {}\n", quoted(file));
+    }
+    text
 }
 
 /// What is compared with: what the source says, what a file of the workspace says, or the last commit.

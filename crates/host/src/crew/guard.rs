@@ -16,6 +16,8 @@ use crate::workspace::Pattern;
 
 /// As many files outside as are named.
 const NAMED: usize = 25;
+/// So many of them are named in words.
+const NAMED_IN_REASON: usize = 5;
 /// Never counted: what steps hand to one another, the loop's own files, and git's.
 const IGNORED: [&str; 3] = ["context/**", ".roboppi-loop/**", ".git/**"];
 
@@ -28,14 +30,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// None where nothing is guarded.
-    pub fn of(plan: &Plan, convergence: &Convergence) -> Option<Guard> {
+    /// The guard of a check with these limits. None where it has no limits. Files of the context folder do not count.
+    pub fn for_convergence(plan: &Plan, convergence: &Convergence, context: Option<&str>) -> Option<Guard> {
         if convergence.allowed_paths.is_empty() && convergence.max_changed_files.is_none() {
             return None;
         }
         let mut ignored: Vec<String> = IGNORED.iter().map(ToString::to_string).collect();
         ignored.extend(convergence.ignored_paths.iter().cloned());
-        let context = plan.definition.root().workflow.context.directory.as_deref();
         ignored.extend(context.filter(|folder| is_within(folder)).map(str::to_owned));
         ignored.extend(distributed(plan));
         Some(Guard { convergence: convergence.clone(), ignored })
@@ -43,10 +44,10 @@ impl Guard {
 
     /// What the files that were changed make of a finding.
     pub fn judge(&self, end: AttemptEnd, changed: &[String], state: Option<&Path>) -> AttemptEnd {
-        let AttemptEnd::Checked { finding, reasons, fingerprints } = end else { return end };
+        let AttemptEnd::Checked { finding, reasons, fingerprints, output } = end else { return end };
         let (mut why, mut marks) = self.broken(changed, state);
         if marks.is_empty() {
-            return AttemptEnd::Checked { finding, reasons, fingerprints };
+            return AttemptEnd::Checked { finding, reasons, fingerprints, output };
         }
         why.extend(reasons);
         marks.extend(fingerprints);
@@ -54,7 +55,7 @@ impl Guard {
         marks.truncate(limits::CHECK_NOTES);
         // A person is still asked where the work cannot go on.
         let finding = if finding == Finding::Blocked { finding } else { Finding::Incomplete };
-        AttemptEnd::Checked { finding, reasons: why, fingerprints: marks }
+        AttemptEnd::Checked { finding, reasons: why, fingerprints: marks, output }
     }
 
     /// Reasons and fingerprints of what is not as it may be.
@@ -68,14 +69,16 @@ impl Guard {
         if let Some(most) = self.convergence.max_changed_files
             && scoped.len() > most as usize
         {
-            why.push(format!("{} files are changed, and {most} are the most", scoped.len()));
+            why.push(format!("{} files changed, `max_changed_files` is {most}", scoped.len()));
             marks.push("diff_budget:max_changed_files_exceeded".to_owned());
         }
         let allowed = read(&self.convergence.allowed_paths);
         let outside: Vec<&String> =
             scoped.into_iter().filter(|path| !allowed.is_empty() && !any(&allowed, path)).collect();
         if !outside.is_empty() {
-            why.push(format!("files are changed where none may be: {}", outside.len()));
+            let named: Vec<&str> = outside.iter().take(NAMED_IN_REASON).map(|path| path.as_str()).collect();
+            let more = if outside.len() > named.len() { ", …" } else { "" };
+            why.push(format!("files outside `allowed_paths`: {}{more}", named.join(", ")));
             marks.push("scope:outside_allowed_paths".to_owned());
             marks.extend(outside.iter().take(NAMED).map(|path| note(path)));
         }
@@ -125,7 +128,8 @@ mod tests {
 
     fn judged(guard: &Guard, finding: Finding, changed: &[&str]) -> (Finding, Vec<String>) {
         let changed: Vec<String> = changed.iter().map(ToString::to_string).collect();
-        let end = AttemptEnd::Checked { finding, reasons: Vec::new(), fingerprints: vec!["own".into()] };
+        let fingerprints = vec!["own".into()];
+        let end = AttemptEnd::Checked { finding, reasons: Vec::new(), fingerprints, output: None };
         match guard.judge(end, &changed, Some(Path::new(".skein"))) {
             AttemptEnd::Checked { finding, fingerprints, .. } => (finding, fingerprints),
             other => panic!("{other:?}"),

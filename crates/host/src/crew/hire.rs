@@ -26,7 +26,7 @@ use skein_core::{
 use super::{
     Shared,
     about::{Agent, Program},
-    attempt::never,
+    attempt::{never, wrong},
     back::cut,
     before::Before,
     confine,
@@ -41,8 +41,8 @@ use crate::{
     },
     chance,
     clock::Clock,
+    sandbox::Enforcement,
     secret::Secret,
-    wall::Kept,
     worker::{self, Due, Ended, How, Task, Which, Work},
     workspace::{Root, RunDir},
 };
@@ -89,7 +89,7 @@ pub fn hire(
     let given = given(adapter, program);
     let account = Account::of(word, &given);
     let now = Clock::new().now();
-    if let Some(until) = account.limited(&shared.state, now) {
+    if let Some(until) = account.limited(&shared.state, now).filter(|_| !job.released) {
         let end = match job.relay.is_shared() {
             true => relay::limited(job, &shared.state, around.files.root(), until),
             false => job.waits.then(|| waits(account.turn(&shared.state, now).unwrap_or(until))),
@@ -100,14 +100,19 @@ pub fn hire(
     }
     let login = adapter.login();
     let home = home(job, run, adapter, program, &login)?;
-    let sandbox = shared.kept() != Some(Kept::Writes);
+    let sandbox = shared.enforced() != Some(Enforcement::WritesOnly);
     let hiring = Hiring { job, agent, adapter, program, home: &home, around, sandbox };
     let before = Before::of(job, run, adapter, &home);
     // A name for a session that nobody else has.
     let fresh = uuid(chance::random());
     hiring.fit(task, &before, &fresh, given)?;
-    if let Some(behind) = &mut task.behind {
-        confine::fit(&mut behind.wall, &home, adapter, &task.program);
+    if let Some(sandbox) = &mut task.sandbox {
+        confine::fit(&mut sandbox.spec, &home, adapter, &task.program).map_err(wrong)?;
+        let servers = job.servers();
+        let servers = servers.iter().filter_map(|(_, server)| server.command.first());
+        for program in servers.map(Path::new).chain([task.program.as_path()]) {
+            confine::show_programs(&mut sandbox.spec, program, &task.environment).map_err(wrong)?;
+        }
     }
     let ear = hiring.listening(shared, before, fresh, &task.command)?;
     listen(shared, task, &ear);
@@ -210,6 +215,7 @@ impl Hiring<'_> {
         let note = Note {
             worker: self.adapter.word().to_owned(),
             session: before.session.or_else(|| self.adapter.takes_session().then_some(fresh)),
+            model: self.model().map(str::to_owned),
             cost: before.carried,
             total: before.total,
             goes_on: false,
@@ -335,6 +341,9 @@ impl Hired {
         match told {
             Ok(done) => {
                 self.ear.close(false, false);
+                if job.released {
+                    self.account.forget_limit(&self.state);
+                }
                 Ok(done)
             }
             Err(failure) => {

@@ -14,12 +14,20 @@ use skein_core::{
     time::Millis,
 };
 
-use super::{Live, Shared, about::About, back::cut, command::plain, environment, told};
+use super::{
+    Live, Shared,
+    about::About,
+    back::cut,
+    command::plain,
+    confine::{self, HookGrant},
+    environment, told, trusted,
+};
 use crate::{
     clock::Clock,
     hands::{Published, Running},
     notify::{self, Channel, Message, Url},
     worker::{self, Ended, How, Mark, Task, Work},
+    workspace::Root,
 };
 
 /// What a note on the desktop is shown by, and what it needs to find the desktop.
@@ -138,6 +146,7 @@ impl Hook {
                 stdin: Arc::from([]),
                 environment: Vec::new(),
                 limit: limits::HOOK,
+                grant: HookGrant::Workspace,
             },
             Act::Tell(channel, message) => {
                 // What is told leaves the machine, perhaps.
@@ -161,14 +170,39 @@ impl Hook {
         let kept = shared.run_dir(&self.run).and_then(|run| run.hook(self.number));
         let log = kept.map_err(|error| error.to_string())?.path().join("log");
         let mark = Mark { state: shared.mark.clone(), run: self.run.clone(), work: Work::Hook(self.number) };
+        let grant = words.grant;
         let mut task = words.task(folder.path(), log, mark);
         let mut environment = environment::base(about, &self.env);
         environment.push(("SKEIN_RUN_ID".into(), self.run.as_str().into()));
         environment.append(&mut task.environment);
         task.environment = environment;
         task.filter = shared.filter();
+        confine_hook(shared, about, &self.run, (grant, &folder), &mut task)?;
         Ok(task)
     }
+}
+
+/// Puts the program of a hook or a channel into its sandbox. It must be as it was when the run began.
+pub(super) fn confine_hook(
+    shared: &Shared,
+    about: &About,
+    run: &RunId,
+    (grant, folder): (HookGrant, &Root),
+    task: &mut Task,
+) -> Result<(), String> {
+    let run = shared.run_dir(run).map_err(|error| error.to_string())?;
+    let words: Vec<OsString> = [task.program.as_os_str()]
+        .into_iter()
+        .chain(task.arguments.iter().map(OsString::as_os_str))
+        .map(OsString::from)
+        .collect();
+    let covers = about.check_pinned(&run, &words, folder.path())?;
+    let sandbox = confine::hook_sandbox(shared, about, grant, task, folder);
+    task.sandbox = sandbox.map_err(|error| error.to_string())?;
+    if let Some(sandbox) = &mut task.sandbox {
+        sandbox.spec.covers = covers;
+    }
+    Ok(())
 }
 
 /// A program that is run for a hook, or that tells someone.
@@ -178,6 +212,7 @@ pub(super) struct Words {
     stdin: Arc<[u8]>,
     environment: environment::Environment,
     limit: u64,
+    pub grant: HookGrant,
 }
 
 impl Words {
@@ -197,7 +232,11 @@ pub(super) fn words(about: &About, channel: &Channel, message: &Message) -> Opti
     let id = ("SKEIN_MESSAGE_ID".into(), message.id.clone().into());
     let words = |program, arguments, stdin, more: environment::Environment| {
         let environment = [id].into_iter().chain(more).collect();
-        Words { program, arguments, stdin, environment, limit: limits::NOTIFY }
+        let grant = match channel {
+            Channel::Desktop => HookGrant::Desktop,
+            _ => HookGrant::Workspace,
+        };
+        Words { program, arguments, stdin, environment, limit: limits::NOTIFY, grant }
     };
     match channel {
         Channel::Command(command) => Some(match command.split_first() {
@@ -212,7 +251,10 @@ pub(super) fn words(about: &About, channel: &Channel, message: &Message) -> Opti
                 ["--app-name=Skein", "--", &message.title, &message.text].map(str::to_owned).to_vec();
             let needs = DESKTOP_NEEDS.iter();
             let needs = needs.filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)));
-            Some(Ok(words(DESKTOP.into(), arguments, Arc::from([]), needs.collect())))
+            Some(
+                trusted::find_program(DESKTOP)
+                    .map(|program| words(program, arguments, Arc::from([]), needs.collect())),
+            )
         }
         Channel::Webhook { .. } | Channel::Slack { .. } | Channel::File(_) => None,
     }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use skein_core::{
-    engine::{Assignment, AttemptId, Given, InstanceIx, Mode, Proof, Purse, Role, RunState, purses},
+    engine::{
+        Assignment, AttemptId, Given, InstanceIx, Mode, OpeningKind, Proof, Role, RunState, StepAt, purses,
+    },
     ids::RunId,
     ir::{
-        ArtifactIn, ArtifactOut, BudgetMode, Capability, ErrorClass, Evidence, Isolation, Kind, Schema, Step,
-        Work, Worker,
+        ArtifactIn, ArtifactOut, BudgetMode, Capability, ErrorClass, Evidence, HoldReason, Isolation, Kind,
+        Schema, Step, Work, Worker,
     },
     plan::Plan,
     time::Millis,
@@ -29,7 +31,8 @@ use super::{
 use crate::{
     agent::{Left, Server},
     hands::Running,
-    workspace::{Ledger, RunDir, Story},
+    tape::TIME,
+    workspace::{CheckRecord, Ledger, RunDir, Story},
 };
 
 #[derive(Debug)]
@@ -68,15 +71,20 @@ pub struct Job {
     pub result: Option<Arc<Value>>,
     /// What work that does not get nearer to its end is told.
     pub overlay: Option<String>,
+    /// The instructions that the source adds at this stage.
+    pub stage_instructions: Option<String>,
     /// What its output must look like.
     pub outputs: Schema,
     /// What budgets leave to it.
     pub left: Vec<Left>,
     /// Whether it waits when its account has reached a limit.
     pub waits: bool,
-    /// Why the attempt before it failed, and what the last check said.
+    /// A person released its quota hold, so it starts although the account's limit is known.
+    pub released: bool,
+    /// The error of the attempt before it, if this one retries that.
     pub failed: Option<String>,
-    pub reasons: Vec<String>,
+    /// The check because of which this iteration is made.
+    pub last_check: Option<CheckRecord>,
     /// The commands that are tests, if the step names some.
     pub tests: Option<Vec<Vec<String>>>,
     /// What a check is guarded by.
@@ -130,8 +138,8 @@ impl Job {
         let main = attempt.role == Role::Main;
         let takes = if main { work.takes.clone() } else { Vec::new() };
         let convergence = work.check.as_ref().and_then(|check| check.convergence.as_ref());
-        let (reasons, marks) = running.ledger.last_check(attempt.at).unwrap_or_default();
-        let context = plan.definition.root().workflow.context.directory.clone();
+        let last_check = running.ledger.last_check(attempt.at);
+        let context = about.context_directory(plan).map(str::to_owned);
         Ok(Job {
             run: run.clone(),
             attempt,
@@ -163,15 +171,19 @@ impl Job {
             outputs: if main { step.outputs.clone() } else { Schema::default() },
             left: left(plan, state, attempt),
             waits: step.policy.holds.contains_key(&ErrorClass::RateLimit),
+            released: is_released(state, attempt.at),
             failed: failed(state, attempt, task.mode),
-            reasons: if main && attempt.iteration > 1 { reasons.to_vec() } else { Vec::new() },
+            last_check: last_check.filter(|_| main && attempt.iteration > 1).cloned(),
             tests: tests(step),
             overlay: convergence
                 .filter(|_| main)
-                .and_then(|convergence| overlay::of(convergence, task.stage, reasons, marks)),
-            guard: convergence
-                .filter(|_| attempt.role == Role::Check)
-                .and_then(|convergence| Guard::of(plan, convergence)),
+                .and_then(|convergence| overlay::stage_prompt(convergence, task.stage, last_check)),
+            stage_instructions: convergence
+                .filter(|_| main)
+                .and_then(|convergence| overlay::stage_instructions(convergence, task.stage)),
+            guard: convergence.filter(|_| attempt.role == Role::Check).and_then(|convergence| {
+                Guard::for_convergence(plan, convergence, about.context_directory(plan))
+            }),
             decision_file: work.check.as_ref().and_then(|check| check.decision_file.clone()),
             env: state.home(attempt.at.0).env.clone(),
             relay: Relay::of(step, worker, attempt.role),
@@ -263,19 +275,22 @@ fn keeping(step: &Step, main: bool) -> Keeping {
 
 /// What the budgets leave out of which an attempt is paid, of those that stop what spends them.
 fn left(plan: &Plan, state: &RunState, attempt: AttemptId) -> Vec<Left> {
-    let waived = state.more(attempt.at).is_some_and(|more| more.waived_budget);
-    let left = purses(plan, state, attempt.at).into_iter().filter_map(|Purse { whose, budget, spent }| {
-        let pause = match budget.mode {
-            BudgetMode::Warn => return None,
-            BudgetMode::Pause if waived => return None,
-            BudgetMode::Pause => true,
-            BudgetMode::Stop => false,
-        };
-        let micro_usd = budget.micro_usd.map(|most| most.saturating_sub(spent.micro_usd.unwrap_or(0)));
-        let tokens = budget.tokens.map(|most| most.saturating_sub(spent.tokens));
-        Some(Left { whose, tokens, micro_usd, pause })
+    let purses = purses(plan, state, attempt.at);
+    let counted = purses.into_iter().filter(|purse| purse.budget.mode != BudgetMode::Warn);
+    let left = counted.map(|purse| Left {
+        tokens: purse.tokens_left(),
+        micro_usd: purse.micro_usd_left(),
+        pause: purse.budget.mode == BudgetMode::Pause,
+        whose: purse.whose,
     });
     left.collect()
+}
+
+/// Returns true if the last hold of a step was for a quota, and a person released it, not its time.
+fn is_released(state: &RunState, at: StepAt) -> bool {
+    let last = state.openings.iter().rev().find(|opening| opening.at == at);
+    let decided = last.filter(|last| last.kind == OpeningKind::Hold(HoldReason::Quota));
+    decided.and_then(|last| last.decided.as_ref()).is_some_and(|(by, _)| by != TIME)
 }
 
 /// Which of the instances with the same path an attempt is of: a composite that is tried again has new ones.

@@ -23,6 +23,7 @@ mod hook;
 mod job;
 mod live;
 mod overlay;
+mod pinned;
 mod prompt;
 mod protect;
 mod publish;
@@ -31,19 +32,21 @@ pub mod relay;
 pub mod remote;
 pub mod replay;
 mod request;
+mod scrub;
 mod shared;
 mod surroundings;
 mod telemetry;
 mod told;
 mod tool;
 mod tree;
+mod trusted;
 mod verdict;
 
 use std::{
     collections::BTreeSet,
     fmt, io,
-    path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, OnceLock},
+    path::Path,
+    sync::{Arc, Condvar, Mutex},
     thread::JoinHandle,
     time::Duration,
 };
@@ -56,11 +59,14 @@ use skein_core::{
     time::Millis,
 };
 
-pub use about::{About, Agent, Grant, Handing, Override, Program, Tool};
+pub use about::{About, Agent, DefinitionFiles, Grant, Handing, Override, Program, Tool};
 pub use briefing::Wanted;
 pub use builtin::Function;
+pub use environment::NEEDED as NEEDED_VARIABLES;
+pub use environment::is_always_passed;
 pub(crate) use job::worker as worker_of;
 pub use job::{tests as tests_of, usual_model};
+pub use pinned::PinnedProgram;
 pub use surroundings::{Asking, Skill, Surroundings};
 pub use tree::{Keeping, OnRetry, is_repository, kept_trees};
 
@@ -74,6 +80,7 @@ use self::{
 use crate::{
     hands::{Finish, Hands, Published, Running},
     redact::{Redactor, TooManySecrets},
+    sandbox::Launcher,
     secret::Secrets,
     worker::{self, Filter, Record, StateMark, Work},
     workspace::{Contexts, Root, RunDir, has_files, root::PathError},
@@ -117,7 +124,7 @@ impl Crew {
     pub fn new(state: &Path, secrets: Secrets, lines: Option<TellLine>) -> Result<Crew, CrewError> {
         let lent = hire::lent();
         let redactor = Redactor::new(secrets.all().chain(&lent))?;
-        // Walls are about real paths.
+        // Sandboxes are about real paths.
         let state = std::fs::canonicalize(state)?;
         let (root, mark) = (Root::open(&state)?, StateMark::of(&state)?);
         RunDir::prepare(&root).map_err(CrewError::Unsynced)?;
@@ -125,8 +132,7 @@ impl Crew {
             state: root,
             mark,
             secrets,
-            builder: None,
-            kept: OnceLock::new(),
+            launcher: None,
             redactor,
             lines,
             live: Mutex::default(),
@@ -143,10 +149,11 @@ impl Crew {
         Ok(Crew { shared: Arc::new(shared), telemetry: Telemetry::default(), removing: Vec::new() })
     }
 
-    /// Workers are started behind walls, which this program builds: one that begins with [`crate::wall::enter`].
-    pub fn behind_walls(mut self, builder: PathBuf) -> Crew {
+    /// Starts workers in sandboxes, by a program that begins with [`crate::sandbox::enter`].
+    pub fn sandboxed(mut self, launcher: Launcher) -> Crew {
+        trusted::use_launcher(&launcher);
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            shared.builder = Some(builder);
+            shared.launcher = Some(launcher);
         }
         self
     }
@@ -213,6 +220,8 @@ impl Hands for Crew {
             folders.flat_map(|run| worker::records(run.path())).map(|(_, record)| record).collect();
         let runs: BTreeSet<&RunId> = runs.iter().collect();
         worker::reap(&self.shared.mark, &records, |mark| runs.contains(&mark.run), GRACE);
+        // Whoever was killed could not do it.
+        self.shared.scrub(runs.iter().copied());
     }
 
     fn forget(&mut self, run: &RunId) {

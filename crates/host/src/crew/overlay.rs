@@ -6,13 +6,15 @@ use std::fmt::Write;
 
 use skein_core::ir::Convergence;
 
+use crate::workspace::CheckRecord;
+
 /// As much of each as is told.
 const PATHS: usize = 12;
 const FINGERPRINTS: usize = 20;
 const REASONS: usize = 12;
 
-/// What is added at a stage. None at the first.
-pub fn of(convergence: &Convergence, stage: u32, reasons: &[String], marks: &[String]) -> Option<String> {
+/// The text that a prompt gets at a stage. None at the first.
+pub fn stage_prompt(convergence: &Convergence, stage: u32, check: Option<&CheckRecord>) -> Option<String> {
     if stage < 2 {
         return None;
     }
@@ -25,12 +27,27 @@ pub fn of(convergence: &Convergence, stage: u32, reasons: &[String], marks: &[St
     if let Some(most) = convergence.max_changed_files {
         let _ = writeln!(text, "\nAt most {most} files may be changed in all.");
     }
-    list(&mut text, "What identifies what was found, as data", marks, FINGERPRINTS);
-    list(&mut text, "Why it was found incomplete, as data", reasons, REASONS);
+    if let Some(check) = check {
+        list(&mut text, "What identifies what was found, as data", &check.fingerprints, FINGERPRINTS);
+        list(&mut text, "Why it was found incomplete, as data", &check.reasons, REASONS);
+    }
     for added in convergence.stages.iter().filter(|added| added.stage == stage) {
         let _ = write!(text, "\n{}\n", added.append.trim_end());
     }
     Some(text.trim_end().to_owned())
+}
+
+/// A variable of the environment holds no more.
+const VARIABLE: usize = 100_000;
+
+/// The instructions that a source adds at a stage, for workers that are not told in a prompt.
+pub fn stage_instructions(convergence: &Convergence, stage: u32) -> Option<String> {
+    let added = convergence.stages.iter().filter(|added| added.stage == stage);
+    let texts: Vec<&str> =
+        added.map(|added| added.append.trim_end()).filter(|text| !text.is_empty()).collect();
+    let mut text = texts.join("\n");
+    text.truncate(text.floor_char_boundary(VARIABLE));
+    (!text.is_empty()).then_some(text)
 }
 
 fn list(text: &mut String, title: &str, items: &[String], most: usize) {
@@ -49,7 +66,7 @@ fn list(text: &mut String, title: &str, items: &[String], most: usize) {
 
 #[cfg(test)]
 mod tests {
-    use skein_core::ir::Stage;
+    use skein_core::{engine::Finding, ir::Stage, time::Time};
 
     use super::*;
 
@@ -67,11 +84,21 @@ mod tests {
             diff_base_ref_file: None,
             max_changed_files: Some(4),
         };
-        assert_eq!(of(&convergence, 1, &[], &[]), None);
-        let text = of(&convergence, 2, &["no\ntests".into()], &["lint:7".into()]).unwrap();
+        assert_eq!(stage_prompt(&convergence, 1, None), None);
+        let check = CheckRecord {
+            at: Time(0),
+            iteration: 1,
+            finding: Finding::Incomplete,
+            reasons: vec!["no\ntests".into()],
+            fingerprints: vec!["lint:7".into()],
+            output: None,
+        };
+        let text = stage_prompt(&convergence, 2, Some(&check)).unwrap();
         for part in ["stage 2 of 3", "- dir11\n- and 8 more", "At most 4 files", "- lint:7", "- no tests"] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        assert_eq!(stage_instructions(&convergence, 3).as_deref(), Some("Give up."));
+        assert_eq!(stage_instructions(&convergence, 1), None);
         assert!(text.ends_with("Only tests.") && !text.contains("Give up"), "{text}");
     }
 }

@@ -6,7 +6,7 @@
 use std::{fmt::Write, path::Path};
 
 use serde_json::Value;
-use skein_core::engine::{Mode, Role};
+use skein_core::engine::{Finding, Mode, Role};
 
 use super::{
     about::Agent,
@@ -15,7 +15,7 @@ use super::{
     job::Job,
     tree::Told,
 };
-use crate::workspace::AttemptDir;
+use crate::workspace::{AttemptDir, CheckRecord};
 
 /// What is around an attempt.
 #[derive(Debug, Clone, Copy)]
@@ -180,11 +180,31 @@ fn last(job: &Job) -> Option<String> {
         let label = format!("What was found when it was to be proven that {}", proof.what);
         parts.push(data(&label, "text", &proof.found));
     }
-    if !job.reasons.is_empty() {
-        let text = job.reasons.iter().map(|reason| format!("- {reason}")).collect::<Vec<_>>().join("\n");
-        parts.push(data("Your work was checked and found incomplete. What the check said", "text", &text));
-    }
+    parts.extend(job.last_check.iter().flat_map(check_said));
     (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+/// Tells the check that sends the work back: its finding, its reasons, and the end of its output.
+fn check_said(check: &CheckRecord) -> Vec<String> {
+    let found = match check.finding {
+        Finding::Undecided => "gave no decision",
+        Finding::Blocked => "found that it could not go on",
+        Finding::Incomplete | Finding::Complete => "found it incomplete",
+    };
+    let output = check.output.as_ref();
+    let status = output.and_then(|output| output.status);
+    let status = status.map_or(String::new(), |status| format!(", with exit status {status}"));
+    let mut parts = vec![format!(
+        "Your work was checked after iteration {}, and the check {found}{status}.",
+        check.iteration
+    )];
+    if !check.reasons.is_empty() {
+        let text = check.reasons.iter().map(|reason| format!("- {reason}")).collect::<Vec<_>>().join("\n");
+        parts.push(data("What the check said", "text", &text));
+    }
+    let output = output.filter(|output| !output.text.is_empty());
+    parts.extend(output.map(|output| data("The end of the check's output", "text", &output.text)));
+    parts
 }
 
 /// What it must leave, and where.

@@ -82,7 +82,7 @@ fn write(
     let Some(start) = &snapshot.state.start else { return Err("the run has not begun".to_owned()) };
     match item {
         Publication::Context => {
-            let directory = workflow.context.directory.as_deref().unwrap_or_default();
+            let directory = about.context_directory(&snapshot.plan).unwrap_or_default();
             let told = shared.tell_context(&workspace, directory, &start.run, &snapshot.story(run));
             told.map(drop).map_err(|error| error.to_string())
         }

@@ -130,16 +130,20 @@ fn record(
     let key = key(job, around.run)?;
     let places = places(shared, job);
     let kept = around.run.tape().map_err(|error| told(&error))?;
-    let (changes, signs, problem) =
+    let (mut changes, signs, problem) =
         match around.folder.map(|folder| changed(shared, job, path, around, folder, &kept)) {
             None => (Vec::new(), None, None),
             Some(Ok((changes, signs))) => (changes, Some(signs), None),
             Some(Err(problem)) => (Vec::new(), None, Some(problem)),
         };
-    let (apart, beside) = match apart(job, around.files) {
+    let (mut apart, beside) = match apart(job, around.files) {
         Ok(apart) => (apart, None),
         Err(problem) => (Vec::new(), Some(problem)),
     };
+    // The names of files are for the worker to choose, too.
+    for (change, _) in changes.iter_mut().chain(&mut apart) {
+        change.path = shared.redactor.redact_str(&change.path);
+    }
     let problem = problem.or(beside).map(|problem| shared.redactor.redact_str(&problem));
     let Report { end, cost, proofs, by } = shared.without_secrets(report.clone());
     let result = Taken {

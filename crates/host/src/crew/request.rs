@@ -39,7 +39,10 @@ pub fn of(job: &Job, key: &Key) -> Value {
     );
     put("gives", job.gives.iter().map(|gives| format!("{} at {}", gives.name, gives.path)).collect());
     put("outputs", job.outputs.document().cloned().unwrap_or_default());
-    put("check_said", json!(job.reasons));
+    if let Some(check) = &job.last_check {
+        put("check_said", json!(check.reasons));
+        put("check_output", check.output.as_ref().map(|output| lines(&output.text)).unwrap_or_default());
+    }
     put("overlay", job.overlay.as_deref().map(lines).unwrap_or_default());
     Value::Object(request)
 }

@@ -5,13 +5,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use skein_core::{
-    engine::{AttemptEnd, Cost, Report},
+    engine::{AttemptEnd, CheckOutput, Cost, Report},
     ids::RunId,
 };
 
@@ -24,15 +23,19 @@ use super::{
     job::Job,
     live::{Doing, Live},
     replay,
+    scrub::scrub_attempt,
     tree::Trees,
+    trusted,
 };
 use crate::{
     hands::{Finish, Running},
     redact::Redactor,
+    sandbox::{Enforcement, Launcher},
     secret::Secrets,
-    wall::{self, Kept},
     worker::{self, Filter, Handle, NewFilter, StateMark, Task, Tell},
-    workspace::{ArtifactError, Context, Contexts, Root, RunDir, Sizes, Story, root::PathError},
+    workspace::{
+        ArtifactError, Context, Contexts, Root, RunDir, Sizes, Story, WrittenArtifacts, root::PathError,
+    },
 };
 
 /// What was settled about runs. Of many that are begun together it is often the same, and then it is read once, and the
@@ -47,9 +50,8 @@ pub(super) struct Shared {
     pub(super) state: Root,
     pub(super) mark: StateMark,
     pub(super) secrets: Secrets,
-    /// The program that builds walls around workers. Without it there are none.
-    pub(super) builder: Option<PathBuf>,
-    pub(super) kept: OnceLock<Option<Kept>>,
+    /// The program that starts workers in sandboxes. Without it there are none.
+    pub(super) launcher: Option<Launcher>,
     pub(super) redactor: Redactor,
     pub(super) lines: Option<TellLine>,
     pub(super) live: Mutex<BTreeMap<Doing, Live>>,
@@ -89,6 +91,7 @@ impl Shared {
                 about
             }
         };
+        trusted::note_writable(&about);
         abouts.of.insert(running.run.clone(), Arc::clone(&about));
         Ok(about)
     }
@@ -98,6 +101,18 @@ impl Shared {
         for run in runs.iter().filter_map(|run| RunDir::open(&self.state, run).ok()) {
             // What cannot be removed goes with the run.
             let _ = run.remove_all_secrets();
+        }
+    }
+
+    /// Takes secrets out of what attempts of runs left whose processes are gone.
+    pub(super) fn scrub<'a>(&self, runs: impl Iterator<Item = &'a RunId>) {
+        if !self.redactor.has_secrets() {
+            return;
+        }
+        for run in runs.filter_map(|run| RunDir::open(&self.state, run).ok()) {
+            let attempts = run.attempts().unwrap_or_default().into_iter();
+            let folders = attempts.filter_map(|attempt| run.find_attempt(attempt).ok().flatten());
+            folders.for_each(|files| scrub_attempt(&files, &self.redactor));
         }
     }
 
@@ -123,9 +138,9 @@ impl Shared {
         Ok(folder)
     }
 
-    /// How far walls are kept here. None: there are none.
-    pub(super) fn kept(&self) -> Option<Kept> {
-        *self.kept.get_or_init(|| wall::here(self.builder.as_deref()?).ok())
+    /// How much of a sandbox this machine enforces. None: nothing.
+    pub(super) fn enforced(&self) -> Option<Enforcement> {
+        self.launcher.as_ref()?.enforcement().as_ref().ok().copied()
     }
 
     /// Writes the context folder of a run. What an earlier run left there goes first; one that goes on is not disturbed.
@@ -139,13 +154,20 @@ impl Shared {
         let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let context = Context::open(workspace, directory)?;
         self.contexts.hold(&context, run)?;
-        let is_others = context.holder()?.is_some_and(|holder| holder.id != run.as_str());
-        if is_others {
-            context.clear()?;
+        let holder = context.holder()?.filter(|holder| holder.id != run.as_str());
+        let is_others = holder.is_some();
+        if let Some(holder) = holder {
+            context.clear(&self.written_by(&holder.id))?;
         }
         // What people look into when a run is over is whole, whatever became of it meanwhile.
         self.contexts.write(&context, story, is_others || story.state.end.is_some())?;
         Ok(context)
+    }
+
+    /// The artifacts of the run that wrote a context folder; none if nothing of that run is kept here any more.
+    fn written_by(&self, run: &str) -> WrittenArtifacts {
+        let kept = RunId::new(run).ok().and_then(|run| RunDir::open(&self.state, &run).ok());
+        kept.and_then(|kept| WrittenArtifacts::read(&kept).ok()).unwrap_or_default()
     }
 
     pub(super) fn filter(&self) -> Option<NewFilter> {
@@ -243,6 +265,7 @@ impl Shared {
             proof.what = self.redactor.redact_str(&proof.what);
             proof.found = self.redactor.redact_str(&proof.found);
         }
+        let by = by.map(|by| self.redactor.redact_str(&by));
         Report { end: self.end_without_secrets(end), cost, proofs, by }
     }
 
@@ -252,20 +275,33 @@ impl Shared {
             AttemptEnd::Succeeded { output } => {
                 AttemptEnd::Succeeded { output: self.redactor.redact_shared(output) }
             }
-            AttemptEnd::Checked { finding, reasons, fingerprints } => {
-                AttemptEnd::Checked { finding, reasons: texts(reasons), fingerprints: texts(fingerprints) }
-            }
-            AttemptEnd::Failed { class, code, message, retry_at } => {
-                AttemptEnd::Failed { class, code, message: self.redactor.redact_str(&message), retry_at }
-            }
+            AttemptEnd::Checked { finding, reasons, fingerprints, output } => AttemptEnd::Checked {
+                finding,
+                reasons: texts(reasons),
+                fingerprints: texts(fingerprints),
+                output: output.map(|CheckOutput { status, text }| CheckOutput {
+                    status,
+                    text: self.redactor.redact_str(&text),
+                }),
+            },
+            AttemptEnd::Failed { class, code, message, retry_at } => AttemptEnd::Failed {
+                class,
+                code: code.map(|code| self.redactor.redact_str(&code)),
+                message: self.redactor.redact_str(&message),
+                retry_at,
+            },
             AttemptEnd::Unmerged { output, message } => AttemptEnd::Unmerged {
                 output: self.redactor.redact_shared(output),
                 message: self.redactor.redact_str(&message),
             },
-            AttemptEnd::HandedOver { to, message } => {
-                AttemptEnd::HandedOver { to, message: self.redactor.redact_str(&message) }
+            AttemptEnd::HandedOver { to, message } => AttemptEnd::HandedOver {
+                to: self.redactor.redact_str(&to),
+                message: self.redactor.redact_str(&message),
+            },
+            AttemptEnd::Blocked { reason, until, message } => {
+                AttemptEnd::Blocked { reason, until, message: self.redactor.redact_str(&message) }
             }
-            other => other,
+            end @ (AttemptEnd::Stopped | AttemptEnd::Interrupted | AttemptEnd::TimedOut) => end,
         }
     }
 

@@ -3,7 +3,7 @@
 //! Owns the forms in which a decision may be written. Refuses to guess: what is in none of them is undecided.
 
 use serde_json::Value;
-use skein_core::engine::{AttemptEnd, Finding};
+use skein_core::engine::{AttemptEnd, CheckOutput, Finding};
 
 /// Reasons and fingerprints beyond these are dropped.
 const ITEMS: usize = 200;
@@ -17,16 +17,27 @@ pub struct Verdict {
     pub finding: Option<Finding>,
     pub reasons: Vec<String>,
     pub fingerprints: Vec<String>,
+    /// The end of its output, where that says more than its reasons.
+    pub output: Option<CheckOutput>,
 }
 
 impl Verdict {
-    fn of(finding: Finding) -> Verdict {
-        Verdict { finding: Some(finding), ..Verdict::default() }
+    /// A decision in words, or none, with the end of the text that holds the words.
+    fn in_words(finding: Option<Finding>, text: &str) -> Verdict {
+        let output = CheckOutput::new(None, text);
+        Verdict {
+            finding,
+            output: Some(output).filter(|output| !output.text.is_empty()),
+            ..Verdict::default()
+        }
     }
 
     pub fn end(self) -> AttemptEnd {
-        let Verdict { finding, reasons, fingerprints } = self;
-        AttemptEnd::Checked { finding: finding.unwrap_or(Finding::Undecided), reasons, fingerprints }
+        let Verdict { finding, reasons, fingerprints, output } = self;
+        let finding = finding.unwrap_or(Finding::Undecided);
+        // Nobody goes on with work that is complete.
+        let output = output.filter(|_| finding != Finding::Complete);
+        AttemptEnd::Checked { finding, reasons, fingerprints, output }
     }
 }
 
@@ -36,25 +47,27 @@ pub fn of_agent(file: Option<&str>, said: &str, check: &str) -> Verdict {
         return of_file(text, check);
     }
     let json = said.lines().rev().filter(|line| line.len() <= LINE_BYTES).find_map(|line| json(line, check));
-    json.or_else(|| marker(said)).unwrap_or_default()
+    json.unwrap_or_else(|| Verdict::in_words(marker(said), said))
 }
 
-/// What a script decided: 0 complete, 1 incomplete, anything else is no decision. The file adds why.
-pub fn of_script(status: i32, file: Option<&str>, check: &str) -> Option<Verdict> {
+/// Reads the decision of a script: 0 complete, 1 incomplete, anything else is no decision. The file adds reasons, and its
+/// output goes with it.
+pub fn of_script(status: i32, file: Option<&str>, printed: &str, check: &str) -> Option<Verdict> {
     let finding = match status {
         0 => Finding::Complete,
         1 => Finding::Incomplete,
         _ => return None,
     };
     let added = file.and_then(|text| json(text, check)).unwrap_or_default();
-    Some(Verdict { finding: Some(finding), ..added })
+    let output = Some(CheckOutput::new(Some(status), printed));
+    Some(Verdict { finding: Some(finding), output, ..added })
 }
 
 fn of_file(text: &str, check: &str) -> Verdict {
     match serde_json::from_str::<Value>(text.trim()) {
         // JSON that is no decision for this check is not searched for words.
         Ok(Value::Object(_)) => json(text, check).unwrap_or_default(),
-        _ => marker(text).unwrap_or_default(),
+        _ => Verdict::in_words(marker(text), text),
     }
 }
 
@@ -73,7 +86,8 @@ fn json(text: &str, check: &str) -> Option<Verdict> {
         _ => return None,
     };
     let list = |name: &str| value.get(name).map_or_else(Vec::new, items);
-    Some(Verdict { finding: Some(finding), reasons: list("reasons"), fingerprints: list("fingerprints") })
+    let (reasons, fingerprints) = (list("reasons"), list("fingerprints"));
+    Some(Verdict { finding: Some(finding), reasons, fingerprints, output: None })
 }
 
 /// Text or a list of texts: trimmed, cut, each once and in order.
@@ -95,16 +109,16 @@ fn items(value: &Value) -> Vec<String> {
 }
 
 /// A line that begins with a word of decision, looked for from the end.
-fn marker(text: &str) -> Option<Verdict> {
+fn marker(text: &str) -> Option<Finding> {
     text.lines().rev().find_map(|line| {
         let line = line.trim().to_ascii_uppercase();
         let rest = ["VERDICT", "DECISION"].iter().find_map(|word| line.strip_prefix(word));
         let said = rest.map_or(line.as_str(), |rest| rest.trim_start_matches([':', '=', ' ']));
         let word = said.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
         match word {
-            "COMPLETE" | "PASS" => Some(Verdict::of(Finding::Complete)),
-            "INCOMPLETE" | "FAIL" | "FAILED" => Some(Verdict::of(Finding::Incomplete)),
-            "BLOCKED" => Some(Verdict::of(Finding::Blocked)),
+            "COMPLETE" | "PASS" => Some(Finding::Complete),
+            "INCOMPLETE" | "FAIL" | "FAILED" => Some(Finding::Incomplete),
+            "BLOCKED" => Some(Finding::Blocked),
             _ => None,
         }
     })
@@ -112,6 +126,8 @@ fn marker(text: &str) -> Option<Verdict> {
 
 #[cfg(test)]
 mod tests {
+    use skein_core::limits;
+
     use super::*;
 
     fn finding(file: Option<&str>, said: &str) -> Option<Finding> {
@@ -147,13 +163,27 @@ mod tests {
     #[test]
     fn a_script_decides_by_its_status() {
         let file = Some(r#"{"decision": "complete", "reasons": "because"}"#);
-        let verdict = of_script(1, file, "id-7").unwrap();
+        let verdict = of_script(1, file, "2 failed\n", "id-7").unwrap();
         assert_eq!(
-            (verdict.finding, verdict.reasons),
-            (Some(Finding::Incomplete), vec!["because".to_owned()])
+            (verdict.finding, &verdict.reasons),
+            (Some(Finding::Incomplete), &vec!["because".to_owned()])
         );
-        assert_eq!(of_script(0, None, "id-7").unwrap().finding, Some(Finding::Complete));
-        assert_eq!(of_script(2, None, "id-7"), None);
+        assert_eq!(verdict.output, Some(CheckOutput { status: Some(1), text: "2 failed".into() }));
+        let complete = of_script(0, None, "all well", "id-7").unwrap();
+        assert_eq!(complete.finding, Some(Finding::Complete));
+        assert!(matches!(complete.end(), AttemptEnd::Checked { output: None, .. }));
+        assert_eq!(of_script(2, None, "", "id-7"), None);
+    }
+
+    #[test]
+    fn words_around_a_decision_are_kept_up_to_their_end() {
+        let said =
+            format!("{}\nit lacks a title\nINCOMPLETE: no title\n", "é".repeat(limits::CHECK_OUTPUT_BYTES));
+        let verdict = of_agent(None, &said, "id-7");
+        assert_eq!(verdict.output.unwrap().text, "it lacks a title\nINCOMPLETE: no title");
+        assert_eq!(of_agent(None, "I looked.", "id-7").output.unwrap().text, "I looked.");
+        let decided = r#"{"decision": "incomplete", "reasons": ["no title"]}"#;
+        assert_eq!(of_agent(None, decided, "id-7").output, None, "its reasons are told");
     }
 
     #[test]

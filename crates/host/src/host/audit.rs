@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use skein_core::{
     engine::{
         AttemptEnd, AttemptId, Decision, Event, Given, Halt, Opening, OpeningKind, Outcome, Publication,
-        Record, StepAt, wanted,
+        Record, Refusal, StepAt, wanted,
     },
     ir::{ErrorClass, Kind, Work, Worker},
     secret_name::slug,
+    time::Time,
 };
 
-use super::retry::CALLED_OFF;
+use super::{owned::DecisionAttempt, retry::CALLED_OFF};
 use crate::{
     audit::{Actor, Entry, Subject, hidden},
     crew::{self, Tool},
@@ -42,12 +43,36 @@ pub(super) fn of(running: Running<'_>, number: u64, record: &Record) -> Vec<Entr
     told.into_iter().map(entry).collect()
 }
 
+/// The record of a decision that was refused. No event tells of it.
+pub(super) fn of_refused(
+    running: Running<'_>,
+    now: Time,
+    attempt: &DecisionAttempt,
+    refusal: &Refusal,
+) -> Entry {
+    let DecisionAttempt { opening, decision, by, reason } = attempt;
+    let mut input = json!({"decision": decision, "why": refusal.to_string()});
+    if let Some(reason) = reason {
+        input["reason"] = json!(reason);
+    }
+    let actor = Actor::person(by);
+    let told = match opened(running, *opening) {
+        Some((at, OpeningKind::Hold(_))) => at_step(running, at, actor, "hold.refuse", "hold", input),
+        Some((at, OpeningKind::Gate | OpeningKind::Wait)) => {
+            at_step(running, at, actor, "gate.refuse", "gate", input)
+        }
+        None => of_run(running, actor, "gate.refuse", input),
+    };
+    let Told { actor, action, subject, input, output } = told;
+    Entry { at: now, actor, action, subject, input, output }
+}
+
 fn tell(running: Running<'_>, event: &Event) -> Vec<Told> {
     match event {
         Event::AttemptStarted { attempt, given, .. } => started(running, *attempt, given.as_deref()),
         Event::AttemptEnded { attempt, end, .. } => ended(running, *attempt, end),
         Event::RunStarted { .. } => overrides(running),
-        Event::Decided { opening, decision, by, reason } => {
+        Event::Decided { opening, decision, by, reason, .. } => {
             decided(running, *opening, *decision, by, reason.as_deref()).into_iter().collect()
         }
         // One of several who have to say so.

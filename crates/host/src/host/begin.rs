@@ -19,13 +19,12 @@ impl Loop {
     pub(super) fn begin(&mut self, begin: Vec<Begin>) -> Result<(), StoreError> {
         // Runs of one definition share its stored form.
         let mut frozen: BTreeMap<Hash, Arc<[u8]>> = BTreeMap::new();
-        let before = self.busy;
         let mut all: Vec<(Owned, NewRun)> = Vec::with_capacity(begin.len());
         for begin in begin {
             all.push(self.begin_one(begin, &mut frozen));
         }
         let (mut runs, new): (Vec<Owned>, Vec<NewRun>) = all.into_iter().unzip();
-        let claims = self.store.create(&new).inspect_err(|_| self.busy = before)?;
+        let claims = self.store.create(&new)?;
         for (mut owned, claim) in runs.drain(..).zip(claims) {
             owned.claim = claim;
             let key = self.own(owned);
@@ -46,8 +45,8 @@ impl Loop {
             None => Input::Start(start),
         };
         owned.queue(input, None);
-        let append = owned.decide(self.clock.now(), self.grant());
-        self.busy += append.as_ref().map_or(0, |append| owned.take_workers(&append.batch));
+        // Workers are granted once the run is durable: until then it is queued.
+        let append = owned.decide(self.clock.now(), 0);
         let head = append.as_ref().and_then(|append| append.head.clone());
         let write =
             || serde_json::to_vec(&definition.frozen()).expect("a definition serialises to JSON").into();
@@ -65,7 +64,7 @@ impl Loop {
         (owned, new)
     }
 
-    pub(super) fn resume(&mut self, runs: &[RunId]) -> Vec<Result<(), ResumeError>> {
+    pub(super) fn resume(&mut self, runs: &[RunId]) -> Vec<Result<u64, ResumeError>> {
         let claims = match self.store.claim(runs) {
             Ok(claims) => claims,
             Err(error) => return runs.iter().map(|_| Err(error.clone().into())).collect(),
@@ -82,14 +81,16 @@ impl Loop {
         adopted
     }
 
-    pub(super) fn adopt(&mut self, claim: Claim, recall: &mut Recall<'_>) -> Result<(), ResumeError> {
+    /// Takes over a run that was claimed, and returns how many events it has.
+    pub(super) fn adopt(&mut self, claim: Claim, recall: &mut Recall<'_>) -> Result<u64, ResumeError> {
         match recalled(&claim, recall) {
             Ok(mut owned) => {
+                let events = owned.driver.state().events;
                 owned.queue(Input::Recover, None);
                 // What became due while nobody had it comes before whatever is said to it now.
                 owned.queue(Input::Wake, None);
                 self.own(owned);
-                Ok(())
+                Ok(events)
             }
             Err(StoreError::Damaged(why)) => {
                 self.store.quarantine(&claim.run, &why)?;

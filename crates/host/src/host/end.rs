@@ -41,6 +41,14 @@ impl Loop {
         }
     }
 
+    /// Lets go of a run because another process asked for it.
+    pub(super) fn leave_as_asked(&mut self, run: &RunId) {
+        if self.by_id.contains_key(run) {
+            self.leave(std::slice::from_ref(run));
+            (self.watcher)(Told::Left { run });
+        }
+    }
+
     /// Nothing of the run goes on here.
     pub(super) fn drop_run(&mut self, key: Key) -> Option<Owned> {
         self.schedule(key, None);

@@ -1,18 +1,21 @@
-//! Fork: a new run of the same plan that begins with results of one that is over.
+//! Fork: a new run, of the same plan or of one that was read again, that begins with results of one that is over.
 //!
 //! Owns what a fork needs of the old run beside its journal: copies of the artifacts that its steps may take. Which
 //! results are reused is the core's to choose.
 
 use std::path::Path;
 
+use serde_json::Value;
 use skein_core::{
     engine::{AttemptId, Fork, ForkedFrom, NoFork, Outcome, Past, Reused, Start, StepReused},
     ids::RunId,
     ir::Kind,
+    plan::Plan,
 };
 
 use super::{Begin, Recall};
 use crate::{
+    crew::About,
     store::{RunRow, Store, StoreError},
     workspace::{ArtifactError, Root, RunDir, root::PathError},
 };
@@ -45,8 +48,57 @@ pub fn fork(
 ) -> Result<(Begin, Fork), ForkError> {
     let past = past(store, row)?;
     let fork = past.fork(from)?;
+    let begin = begin(state, &past, row, past.plan().clone(), &fork, from, run)?;
+    Ok((begin, fork))
+}
+
+/// A run that is over, to be forked with another plan than its own.
+#[derive(Debug)]
+pub struct ReloadFork<'a> {
+    row: &'a RunRow,
+    past: Past,
+    plan: Plan,
+    pub fork: Fork,
+}
+
+impl<'a> ReloadFork<'a> {
+    /// Compares the run with another plan and with what is settled about that. A step that is named is done again.
+    pub fn new(
+        store: &dyn Store,
+        row: &'a RunRow,
+        plan: Plan,
+        (before, now): (&About, &About),
+        from: Option<&str>,
+    ) -> Result<ReloadFork<'a>, ForkError> {
+        let past = past(store, row)?;
+        let fork = past.reload(&plan, from, &|step| !before.settles_alike(now, step))?;
+        Ok(ReloadFork { row, past, plan, fork })
+    }
+
+    /// Makes the fork ready. None: it would do nothing.
+    pub fn begin(&self, state: &Path, run: RunId) -> Result<Option<Begin>, ForkError> {
+        let Some((first, _)) = self.fork.again.first() else { return Ok(None) };
+        begin(state, &self.past, self.row, self.plan.clone(), &self.fork, first, run).map(Some)
+    }
+}
+
+/// The parameters of a run, as it was given them.
+pub fn parameters(store: &dyn Store, row: &RunRow) -> Result<Value, StoreError> {
+    Ok((*Recall::new(store).plan(row)?.parameters).clone())
+}
+
+/// A run that begins with what a fork takes over. All of that is in its folder.
+fn begin(
+    state: &Path,
+    past: &Past,
+    row: &RunRow,
+    plan: Plan,
+    fork: &Fork,
+    from: &str,
+    run: RunId,
+) -> Result<Begin, ForkError> {
     let state = Root::open(state)?;
-    if let Err(error) = carry(&state, &past, &row.run, &run, &fork) {
+    if let Err(error) = carry(&state, past, &row.run, &run, fork) {
         // A folder without a run is nobody's; if it cannot go either, that is not what went wrong.
         let _ = RunDir::remove(&state, &run);
         return Err(error);
@@ -54,8 +106,8 @@ pub fn fork(
     let context = past.state().start.as_ref().map(|start| start.context.clone()).unwrap_or_default();
     let forked_from = Some(ForkedFrom { run: row.run.clone(), step: from.to_owned() });
     let start = Start { context, forked_from, ..Start::new(run) };
-    let begin = Begin::new(past.plan().clone(), start, row.about.clone());
-    Ok((Begin { reused: fork.reused.clone(), ..begin }, fork))
+    let begin = Begin::new(plan, start, row.about.clone());
+    Ok(Begin { reused: fork.reused.clone(), ..begin })
 }
 
 fn past(store: &dyn Store, row: &RunRow) -> Result<Past, StoreError> {

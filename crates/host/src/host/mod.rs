@@ -21,9 +21,10 @@ use std::{
     fmt,
     sync::{
         Arc,
-        mpsc::{Sender, channel},
+        mpsc::{RecvTimeoutError, Sender, channel},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use skein_core::{
@@ -39,7 +40,7 @@ use crate::{
     store::{AppendError, ClaimError, DeadId, Notice, Settled, Store, StoreError},
 };
 
-pub use fork::{ForkError, fork};
+pub use fork::{ForkError, ReloadFork, fork, parameters};
 pub use letter::Answer;
 pub use recall::{Recall, Recalled};
 pub use snapshot::Snapshot;
@@ -57,7 +58,7 @@ pub(crate) enum Said {
     },
     Resume {
         runs: Vec<RunId>,
-        reply: Sender<Vec<Result<(), ResumeError>>>,
+        reply: Sender<Vec<Result<u64, ResumeError>>>,
     },
     Input {
         run: RunId,
@@ -129,6 +130,8 @@ pub enum Told<'a> {
     Closed { run: &'a RunId },
     /// Someone else has it now.
     Lost { run: &'a RunId },
+    /// Another process asked for its workers to be stopped. It can be resumed.
+    Left { run: &'a RunId },
     /// Its state makes no sense; it goes no further.
     SetAside { run: &'a RunId, why: &'a str },
     /// There is no space for the journal. What runs goes on; nothing is recorded until there is.
@@ -180,8 +183,9 @@ impl Host {
         answer.recv().unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Goes on with runs that nobody who lives has.
-    pub fn resume(&self, runs: Vec<RunId>) -> Vec<Result<(), ResumeError>> {
+    /// Resumes runs that no living process owns. Returns how many events each had when it was claimed: another process may
+    /// have appended some since the caller last read the run.
+    pub fn resume(&self, runs: Vec<RunId>) -> Vec<Result<u64, ResumeError>> {
         let count = runs.len();
         let (reply, answer) = channel();
         self.send(Said::Resume { runs, reply });
@@ -195,11 +199,25 @@ impl Host {
         answer.recv().ok()
     }
 
+    /// Passes an input to a run that is owned here, and does not wait until it is decided. For callers that must not
+    /// block whatever the loop and its disk are doing.
+    pub fn tell(&self, run: &RunId, input: Input) {
+        let (reply, _) = channel();
+        self.send(Said::Input { run: run.clone(), input, reply });
+    }
+
     /// Lets go of runs: their workers are ended and not waited for, and they can be resumed.
     pub fn leave(&self, runs: &[RunId]) {
         let (reply, done) = channel();
         self.send(Said::Leave { runs: runs.to_vec(), reply });
         let _ = done.recv();
+    }
+
+    /// Lets go of runs as [`Host::leave`] does, and returns whether the loop did so in time.
+    pub fn leave_within(&self, runs: &[RunId], within: Duration) -> bool {
+        let (reply, done) = channel();
+        self.send(Said::Leave { runs: runs.to_vec(), reply });
+        done.recv_timeout(within) != Err(RecvTimeoutError::Timeout)
     }
 
     fn send(&self, said: Said) {

@@ -7,8 +7,8 @@ use std::{
 
 use skein_core::{
     engine::{
-        AttemptId, Batch, Driver, Event, Input, Opening, OpeningKind, Record, Refusal, RunPhase, RunState,
-        Stimulus, Token,
+        AttemptId, Batch, Decision, Driver, Event, Input, Opening, OpeningKind, Record, Refusal, RunPhase,
+        RunState, Stimulus, Token,
     },
     ids::RunId,
     plan::Plan,
@@ -18,6 +18,7 @@ use skein_core::{
 
 use super::{Answer, audit, dead};
 use crate::{
+    audit::Entry,
     hands::Running,
     store::{Append, Claim, Head, LetterId, OpenRow},
     workspace::Ledger,
@@ -28,6 +29,25 @@ use crate::{
 pub(super) enum Asker {
     Here(Sender<Result<(), Refusal>>),
     Letter(LetterId),
+}
+
+/// The answer to an input.
+#[derive(Debug)]
+pub(super) struct InputAnswer {
+    /// None: nobody waits for the answer, or it went out with the append.
+    pub asker: Option<Asker>,
+    pub result: Result<(), Refusal>,
+    /// The record of a person's decision that was refused.
+    pub refused: Option<Entry>,
+}
+
+/// A person's decision that was queued.
+#[derive(Debug)]
+pub(super) struct DecisionAttempt {
+    pub opening: Opening,
+    pub decision: Decision,
+    pub by: String,
+    pub reason: Option<String>,
 }
 
 #[derive(Debug)]
@@ -41,6 +61,8 @@ pub(super) struct Owned {
     ledger: Ledger,
     queue: Vec<(Token, Input)>,
     asked: BTreeMap<Token, Asker>,
+    /// Decisions of people that have no answer yet.
+    decisions: BTreeMap<Token, DecisionAttempt>,
     tokens: u64,
     /// The append in flight, to be given again if there was no space for it.
     pub appending: Option<Append>,
@@ -79,6 +101,7 @@ impl Owned {
             ledger,
             queue: Vec::new(),
             asked: BTreeMap::new(),
+            decisions: BTreeMap::new(),
             tokens: 0,
             appending: None,
             head: None,
@@ -112,6 +135,11 @@ impl Owned {
     pub fn queue(&mut self, input: Input, asker: Option<Asker>) {
         self.tokens += 1;
         let token = Token(self.tokens);
+        if let Input::Decide { opening, decision, by, reason } = &input {
+            let (by, reason) = (by.name.clone(), reason.clone());
+            let attempt = DecisionAttempt { opening: *opening, decision: *decision, by, reason };
+            self.decisions.insert(token, attempt);
+        }
         self.queue.push((token, input));
         if let Some(asker) = asker {
             self.asked.insert(token, asker);
@@ -120,6 +148,16 @@ impl Owned {
 
     pub fn is_queued(&self) -> bool {
         !self.queue.is_empty()
+    }
+
+    /// Whether a cancel waits to be decided.
+    pub fn is_cancel_queued(&self) -> bool {
+        self.queue.iter().any(|(_, input)| matches!(input, Input::Cancel { .. }))
+    }
+
+    /// Whether a cancel waits behind a row that may not use the space that is kept back.
+    pub fn is_cancel_behind(&self) -> bool {
+        self.is_cancel_queued() && self.appending.as_ref().is_some_and(|append| !append.urgent)
     }
 
     /// Whether this letter is being decided already.
@@ -145,6 +183,7 @@ impl Owned {
             retried = dead::retried(record).or(retried);
             audit.extend(audit::of(self.running(), number, record));
         }
+        audit.extend(self.refused_with_append(now));
         let append = Append {
             claim: self.claim.clone(),
             head: self.new_head(),
@@ -239,14 +278,24 @@ impl Owned {
         answers
     }
 
-    /// Who is to be told an answer that is due now.
-    pub fn poll_answer(&mut self) -> Option<(Asker, Result<(), Refusal>)> {
-        loop {
-            let (token, result) = self.driver.poll_answer()?;
-            if let Some(asker) = self.asked.remove(&token) {
-                return Some((asker, result));
+    /// The records of refused decisions whose answers wait for the append.
+    fn refused_with_append(&mut self, now: Time) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for (token, result) in self.driver.undelivered() {
+            if let Some((attempt, refusal)) = self.decisions.remove(token).zip(result.as_ref().err()) {
+                entries.push(audit::of_refused(self.running(), now, &attempt, refusal));
             }
         }
+        entries
+    }
+
+    /// An answer that is due now.
+    pub fn poll_answer(&mut self, now: Time) -> Option<InputAnswer> {
+        let (token, result) = self.driver.poll_answer()?;
+        let attempt = self.decisions.remove(&token).zip(result.as_ref().err());
+        let refused =
+            attempt.map(|(attempt, refusal)| audit::of_refused(self.running(), now, &attempt, refusal));
+        Some(InputAnswer { asker: self.asked.remove(&token), result, refused })
     }
 }
 
@@ -264,5 +313,6 @@ fn head(plan: &Plan, state: &RunState) -> Head {
         finished_at: state.end.as_ref().map(|end| end.at),
         closed: state.phase == RunPhase::Closed,
         forked_from: state.start.as_ref().and_then(|start| start.forked_from.clone()),
+        cost: state.spent,
     }
 }

@@ -87,7 +87,7 @@ impl Loop {
                 self.hands.clear(std::slice::from_ref(&row.run));
                 let store = Arc::clone(&self.store);
                 let adopted = self.adopt(claim, &mut Recall::new(&*store));
-                adopted.map(|()| true).map_err(|error| error.to_string())
+                adopted.map(|_| true).map_err(|error| error.to_string())
             }
             Err(ClaimError::Owned(_)) => Ok(false),
             Err(error) => Err(error.to_string()),

@@ -16,7 +16,9 @@ use skein_core::{
 };
 
 use super::{
-    Answer, Capacity, Key, Said, Told, Watcher, letter, owned::Asker, owned::Owned, snapshot::Keeper,
+    Answer, Capacity, Key, Said, Told, Watcher, letter,
+    owned::{Asker, InputAnswer, Owned},
+    snapshot::Keeper,
 };
 use crate::{
     clock::Clock,
@@ -192,6 +194,7 @@ impl Loop {
                     self.lose(key);
                 }
             }
+            Said::Notice(Notice::Leave(run)) => self.leave_as_asked(&run),
             Said::Stop => return Go::Stop,
         }
         Go::On
@@ -206,6 +209,22 @@ impl Loop {
         if let Some(owned) = self.runs.get_mut(&key) {
             owned.queue(input, asker);
             self.touched.insert(key);
+            if owned.full && owned.is_cancel_queued() {
+                self.append_urgently(key);
+            }
+        }
+    }
+
+    /// Appends a row again for which there was no space, now with the space that is kept back: a cancel waits behind it.
+    fn append_urgently(&mut self, key: Key) {
+        let Some(owned) = self.runs.get_mut(&key) else { return };
+        owned.full = false;
+        if let Some(append) = &mut owned.appending {
+            append.urgent = true;
+            let append = append.clone();
+            let due = owned.due;
+            self.schedule(key, due);
+            self.append(key, append);
         }
     }
 
@@ -295,6 +314,8 @@ impl Loop {
         let Some(owned) = self.runs.get_mut(&key) else { return Go::On };
         match result {
             Ok(()) => self.durable(key),
+            // A cancel that came while the row was on its way to the disk.
+            Err(AppendError::NoSpace) if owned.is_cancel_behind() => self.append_urgently(key),
             Err(AppendError::NoSpace) => {
                 (self.watcher)(Told::NoSpace { run: owned.run() });
                 owned.full = true;
@@ -330,15 +351,21 @@ impl Loop {
     /// Answers go out, what is wanted is done, and a run that wants nothing more is let go.
     fn done(&mut self, key: Key) {
         let Some(owned) = self.runs.get_mut(&key) else { return };
-        while let Some((asker, result)) = owned.poll_answer() {
+        let now = self.clock.now();
+        while let Some(InputAnswer { asker, result, refused }) = owned.poll_answer(now) {
+            if let Some(entry) = refused {
+                // The refusal stands also where there is no space for the record of it.
+                let _ = self.store.note(&[entry]);
+            }
             match asker {
-                Asker::Here(reply) => {
+                Some(Asker::Here(reply)) => {
                     let _ = reply.send(result);
                 }
-                Asker::Letter(letter) => {
+                Some(Asker::Letter(letter)) => {
                     // The letter stays, and is answered when it is seen again.
                     let _ = self.store.answer(letter, &Answer::from(&result).bytes());
                 }
+                None => {}
             }
         }
         while let Some(action) = self.runs.get_mut(&key).and_then(|owned| owned.driver.poll_action()) {

@@ -13,6 +13,7 @@ use skein_core::{ids::RunId, limits, time::Time};
 pub use self::pack::{Asked, Module, Pack, pack};
 use crate::{
     chance,
+    json_text::escape_invisible,
     workspace::{Root, root::PathError},
 };
 
@@ -28,12 +29,14 @@ pub enum Kind {
     Constraint,
     Gotcha,
     StyleRule,
+    /// A way of solving something that recurs.
+    Pattern,
     Learning,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 5] =
-        [Kind::Decision, Kind::Constraint, Kind::Gotcha, Kind::StyleRule, Kind::Learning];
+    pub const ALL: [Kind; 6] =
+        [Kind::Decision, Kind::Constraint, Kind::Gotcha, Kind::StyleRule, Kind::Pattern, Kind::Learning];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -41,6 +44,7 @@ impl Kind {
             Kind::Constraint => "constraint",
             Kind::Gotcha => "gotcha",
             Kind::StyleRule => "style_rule",
+            Kind::Pattern => "pattern",
             Kind::Learning => "learning",
         }
     }
@@ -51,6 +55,7 @@ impl Kind {
             Kind::Constraint => "Constraints",
             Kind::Gotcha => "Gotchas",
             Kind::StyleRule => "Style rules",
+            Kind::Pattern => "Patterns",
             Kind::Learning => "Learnings",
         }
     }
@@ -153,8 +158,8 @@ impl Memories {
         if is_new && self.names()?.len() >= limits::MEMORIES {
             return Err(MemoryError::Full { most: limits::MEMORIES });
         }
-        let bytes = serde_json::to_vec_pretty(memory).expect("a memory is JSON");
-        Ok(self.folder.replace(name, &bytes)?)
+        let text = serde_json::to_string_pretty(memory).expect("a memory is JSON");
+        Ok(self.folder.replace(name, escape_invisible(&text).as_bytes())?)
     }
 
     /// A memory by its id, or by how its id begins where only one does.

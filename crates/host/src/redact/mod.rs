@@ -108,6 +108,11 @@ impl Redactor {
         Ok(Redactor::with(forms))
     }
 
+    /// Whether there is anything to take out.
+    pub fn has_secrets(&self) -> bool {
+        self.forms.is_some()
+    }
+
     /// For another stream, with the same secrets.
     pub fn fresh(&self) -> Redactor {
         Redactor::with(self.forms.clone())

@@ -220,3 +220,127 @@ fn more_than_can_be_looked_for_is_refused() {
         .collect();
     assert_eq!(Redactor::new(&secrets).unwrap_err(), TooManySecrets);
 }
+
+/// The forms that the documentation lists, each with texts that are of that form.
+fn documented_forms(secret: &str) -> Vec<(&'static str, bool, Vec<String>)> {
+    let bytes = secret.as_bytes();
+    let hex = |bytes: &[u8], between: &str| {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
+    };
+    let standard = |bytes: &[u8]| encoded_base64(bytes, b'+', b'/');
+    let url = |bytes: &[u8]| encoded_base64(bytes, b'-', b'_');
+    let all: String = bytes.iter().map(|byte| format!("%{byte:02X}")).collect();
+    let form = secret.replace('/', "%2F").replace('?', "%3F").replace(' ', "+").replace('"', "%22");
+    let component = secret.replace('/', "%2f").replace('?', "%3f").replace(' ', "%20").replace('"', "%22");
+    let json = serde_json::to_string(secret).unwrap();
+    let twice = serde_json::to_string(&json).unwrap();
+    let folded: Vec<String> = standard(bytes)
+        .as_bytes()
+        .chunks(10)
+        .map(|chunk| String::from_utf8(chunk.to_vec()).unwrap())
+        .collect();
+    let reversed: String = secret.chars().rev().collect();
+    let spaced: Vec<String> = secret.chars().map(String::from).collect();
+    let entities: String = secret.chars().map(|c| format!("&#{};", c as u32)).collect();
+    let printable: String = bytes.iter().map(|byte| format!("={byte:02X}")).collect();
+    let octal: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    let wide: String = secret.chars().flat_map(|c| [c, '\0']).collect();
+    vec![
+        ("as it is", true, vec![secret.to_owned()]),
+        ("one line of a secret of several lines, of 8 bytes or more", true, vec!["second line".to_owned()]),
+        (
+            "Base64, with or without padding",
+            true,
+            vec![standard(bytes), standard(bytes).trim_end_matches('=').to_owned()],
+        ),
+        (
+            "Base64 for URLs, with or without padding",
+            true,
+            vec![url(bytes), url(bytes).trim_end_matches('=').to_owned()],
+        ),
+        (
+            "Base64 of a longer text that holds it",
+            true,
+            (0..3).map(|before| standard(&[&vec![b'x'; before], bytes, b"yy"].concat())).collect(),
+        ),
+        (
+            "percent encoding of all bytes, or as URLs, forms and `encodeURIComponent` have it",
+            true,
+            vec![all.clone(), all.to_lowercase(), form, component],
+        ),
+        (
+            "hexadecimal, in small or capital letters",
+            true,
+            vec![hex(bytes, ""), hex(bytes, "").to_uppercase()],
+        ),
+        (
+            "JSON text, with any of the escapes that JSON allows writers to choose",
+            true,
+            vec![json.clone(), json.replace('/', "\\/")],
+        ),
+        ("JSON text inside of JSON text", true, vec![twice]),
+        ("a part of it", false, vec![secret[..secret.len() - 1].to_owned()]),
+        ("reversed", false, vec![reversed]),
+        (
+            "in other case, or with letters replaced",
+            false,
+            vec![secret.to_uppercase(), secret.replace('e', "3")],
+        ),
+        ("with something between its characters", false, vec![spaced.join(" ")]),
+        ("Base64 that is folded into lines", false, vec![folded.join("\n")]),
+        (
+            "Base64 or percent encoding, twice",
+            false,
+            vec![standard(standard(bytes).as_bytes()), all.replace('%', "%25")],
+        ),
+        ("hexadecimal with separators", false, vec![hex(bytes, ":"), hex(bytes, " ")]),
+        // Encoded elsewhere: they stand for encodings that nobody here writes.
+        ("Base32, Base85", false, vec!["ORUGKIDTMVRXEZLU".to_owned()]),
+        (
+            "HTML entities, quoted-printable, escapes of C or the shell",
+            false,
+            vec![entities, printable, octal],
+        ),
+        ("UTF-16", false, vec![wide]),
+        ("compressed, encrypted or hashed", false, vec![blake3::hash(bytes).to_hex().to_string()]),
+    ]
+}
+
+fn encoded_base64(bytes: &[u8], plus: u8, slash: u8) -> String {
+    let mut table: Vec<u8> = (b'A'..=b'Z').chain(b'a'..=b'z').chain(b'0'..=b'9').collect();
+    table.extend([plus, slash]);
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let number = (0..3).fold(0u32, |n, i| n << 8 | u32::from(chunk.get(i).copied().unwrap_or(0)));
+        for i in 0..4 {
+            let sextet = (number >> (18 - 6 * i)) as usize & 63;
+            text.push(if i <= chunk.len() { char::from(table[sextet]) } else { '=' });
+        }
+    }
+    text
+}
+
+#[test]
+fn the_documentation_lists_which_forms_are_taken_out() {
+    let secret = "the secret/key? w\"rd";
+    let one = redactor(&[secret, "first line of it\nsecond line\nshort"]);
+    let page = include_str!("../../../../docs/secrets.md");
+    let table = page.split("| form | taken out |").nth(1).expect("the page has the table");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let listed: Vec<(String, bool)> = rows
+        .map(|row| {
+            let mut cells = row.trim_matches('|').split('|').map(str::trim);
+            (cells.next().unwrap().to_owned(), cells.next().unwrap() == "yes")
+        })
+        .collect();
+    let forms = documented_forms(secret);
+    let known: Vec<(String, bool)> =
+        forms.iter().map(|(name, found, _)| ((*name).to_owned(), *found)).collect();
+    assert_eq!(listed, known);
+    for (name, found, texts) in forms {
+        for text in texts {
+            let shown = one.redact_str(&format!("a {text} b"));
+            assert_eq!(shown != format!("a {text} b"), found, "{name}: {text}");
+        }
+    }
+}

@@ -32,7 +32,7 @@ impl Blobs {
     pub fn put(&self, bytes: &[u8]) -> Result<Hash, StoreError> {
         let hash = Hash::of(bytes);
         let path = self.path(hash);
-        let kept = match fs::read(&path) {
+        let kept = match read_plain(&path) {
             // Whoever renamed it may not have synced the directory yet.
             Ok(there) if there == bytes => path.parent().map_or(Ok(()), sync),
             _ => self.write(&path, bytes),
@@ -42,7 +42,7 @@ impl Blobs {
 
     pub fn get(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
         let path = self.path(hash);
-        let bytes = fs::read(&path).map_err(|error| match error.kind() {
+        let bytes = read_plain(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::Failed(format!("there is no value {hash}")),
             _ => StoreError::Failed(format!("`{}`: {error}", path.display())),
         })?;
@@ -64,6 +64,14 @@ impl Blobs {
     fn path(&self, hash: Hash) -> PathBuf {
         let name = hash.to_string();
         self.dir.join(&name[..2]).join(&name[2..])
+    }
+}
+
+/// Reads a plain file: a pipe in its place is not waited for.
+fn read_plain(path: &Path) -> io::Result<Vec<u8>> {
+    match fs::symlink_metadata(path)?.is_file() {
+        true => fs::read(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file")),
     }
 }
 

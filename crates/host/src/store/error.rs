@@ -24,6 +24,8 @@ pub enum StoreError {
     /// Written by a later version of Skein.
     #[error("{0}")]
     Newer(String),
+    #[error("there is no space left for the journal; free some, and try again")]
+    NoSpace,
     #[error("{0}")]
     Failed(String),
 }

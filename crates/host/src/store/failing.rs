@@ -17,8 +17,8 @@ use skein_core::{engine::Batch, ids::RunId, plan::Hash};
 use crate::audit::Entry;
 
 use super::{
-    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Noted, Notify,
-    RunRow, Settled, Store, StoreError, Which, WhichDead,
+    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Head, Letter, LetterId, NewRun, Noted,
+    Notify, RunList, RunRow, Settled, Store, StoreError, Which, WhichDead,
 };
 
 /// Called with the number of an append.
@@ -148,6 +148,10 @@ impl Store for Failing {
 
     fn runs(&self, which: Which) -> Result<Vec<RunRow>, StoreError> {
         self.inner.runs(which)
+    }
+
+    fn list(&self, limit: u32, wanted: Option<&dyn Fn(&Head) -> bool>) -> Result<RunList, StoreError> {
+        self.inner.list(limit, wanted)
     }
 
     fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError> {

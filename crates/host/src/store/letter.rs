@@ -43,6 +43,8 @@ pub enum Notice {
     Mail,
     /// A run that was owned here is owned by someone else. One that was claimed again since is not.
     Lost(Claim),
+    /// A person asks this process to stop working on a run.
+    Leave(RunId),
 }
 
 /// Called from any thread, and soon after what it tells of.

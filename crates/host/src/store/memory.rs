@@ -16,7 +16,7 @@ use crate::audit::{Chain, Entry};
 
 use super::{
     Append, AppendError, Claim, ClaimError, Dead, DeadId, DeadRow, Done, Head, Letter, LetterId, NewRun,
-    Noted, Notice, Notify, OpenRow, Owner, RunRow, Settled, Store, StoreError, Which, WhichDead,
+    Noted, Notice, Notify, OpenRow, Owner, RunList, RunRow, Settled, Store, StoreError, Which, WhichDead,
     dead::seen_to, letter::refusal,
 };
 
@@ -350,6 +350,14 @@ impl Store for Memory {
                 newest.filter(|row| unfinished(row) && matches!(row.owner, Owner::Dead(_))).collect()
             }
         })
+    }
+
+    fn list(&self, limit: u32, wanted: Option<&dyn Fn(&Head) -> bool>) -> Result<RunList, StoreError> {
+        let mut rows = self.runs(Which::Newest(u32::MAX))?;
+        rows.retain(|row| wanted.is_none_or(|wanted| wanted(&row.head)));
+        let more = rows.len().saturating_sub(limit as usize) as u64;
+        rows.truncate(limit as usize);
+        Ok(RunList { rows, more })
     }
 
     fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError> {

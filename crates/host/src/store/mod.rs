@@ -29,9 +29,11 @@ pub use error::{ClaimError, StoreError};
 pub use failing::{Failing, Failure, Hook};
 pub use letter::{LETTER_BYTES, LETTERS, Letter, LetterId, Notice, Notify};
 pub use memory::Memory;
-pub use run::{Claim, Head, NewRun, OpenRow, Owner, RunRow, Which};
+pub use run::{Claim, Head, NewRun, OpenRow, Owner, RunList, RunRow, Which};
 pub(crate) use sqlite::configure;
-pub use sqlite::{Checked, FileSystem, OpenError, Sqlite, file_system};
+pub use sqlite::{
+    Checked, FileSystem, OpenError, Sqlite, StateRegistry, UntrustedState, file_system, is_shortened,
+};
 
 /// A record of the audit as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +70,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Newest first.
     fn runs(&self, which: Which) -> Result<Vec<RunRow>, StoreError>;
+
+    /// The newest runs, at most so many: all, or those that `wanted` takes.
+    fn list(&self, limit: u32, wanted: Option<&dyn Fn(&Head) -> bool>) -> Result<RunList, StoreError>;
 
     /// Dead letters, newest first.
     fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError>;

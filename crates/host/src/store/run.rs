@@ -6,7 +6,7 @@ use super::{DeadId, Settled};
 use crate::audit::Entry;
 use serde::{Deserialize, Serialize};
 use skein_core::{
-    engine::{Batch, ForkedFrom, Opening},
+    engine::{Batch, Cost, ForkedFrom, Opening},
     ids::RunId,
     ir::RunStatus,
     plan::Hash,
@@ -20,7 +20,8 @@ pub struct NewRun {
     /// The frozen definition, kept once however many runs use it.
     pub definition: Hash,
     pub frozen: Arc<[u8]>,
-    /// What the host must know to go on with it: workspace, roots, who started it. Not the store's to read.
+    /// What the host must know to go on with it: workspace, roots, who started it. Not the store's to read, but for
+    /// the paths of a project that was moved (`sqlite::relocation`).
     pub about: serde_json::Value,
     pub head: Head,
     /// The first row of its journal, so that no run is there without the start that was asked for.
@@ -60,6 +61,8 @@ pub struct Head {
     /// The run whose results it began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkedFrom>,
+    #[serde(default, skip_serializing_if = "Cost::is_zero")]
+    pub cost: Cost,
 }
 
 /// A gate, hold or wait that is open.
@@ -98,6 +101,14 @@ pub struct RunRow {
     pub open: Vec<OpenRow>,
     /// Why it was set aside, if it was.
     pub quarantined: Option<String>,
+}
+
+/// Runs of a list that is cut off, newest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunList {
+    pub rows: Vec<RunRow>,
+    /// The number of further runs.
+    pub more: u64,
 }
 
 /// Which runs are asked for.

@@ -101,7 +101,7 @@ pub fn decided<'a>(plan: &Plan, records: impl Iterator<Item = &'a Record>) -> Ve
             one.after.push(by.clone());
         }
         let (opening, answer, by, reason) = match event {
-            Event::Decided { opening, decision, by, reason } if by != TIME => {
+            Event::Decided { opening, decision, by, reason, .. } if by != TIME => {
                 let answer = match decision {
                     Decision::Approve => Answer::Approve,
                     Decision::Reject => Answer::Reject,

@@ -38,6 +38,7 @@ pub use self::{
     places::Places,
     tree::{Change, Files, Scan, Signs, What},
 };
+use crate::json_text::escape_invisible;
 use crate::workspace::{
     Root,
     root::{PathError, Thing},
@@ -216,7 +217,7 @@ impl Tape {
         self.make_parent(name)?;
         let mut text = serde_json::to_string_pretty(&sorted(value)).expect("it is JSON");
         text.push('\n');
-        Ok(self.root.replace(name, text.as_bytes())?)
+        Ok(self.root.replace(name, escape_invisible(&text).as_bytes())?)
     }
 
     /// Every attempt that is recorded, by its place.

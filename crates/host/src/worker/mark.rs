@@ -162,7 +162,7 @@ pub fn worker_above(state: &StateMark) -> Option<Mark> {
     line().into_iter().flat_map(carried).find(|mark| mark.state == *state)
 }
 
-/// The same, whatever state directory it is a worker of: behind its wall it does not see that one.
+/// The same, whatever state directory it is a worker of: in its sandbox it does not see that one.
 pub fn anyones_worker() -> Option<Mark> {
     line().into_iter().flat_map(carried).next()
 }

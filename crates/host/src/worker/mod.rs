@@ -35,7 +35,7 @@ pub use self::{
     log::{Logged, mend},
     mark::{Mark, MarkError, StateMark, Work, anyones_worker, worker_above},
     outcome::{Ended, How, Leaked, Refused, Which},
-    program::{NotFound, find},
+    program::{NotFound, find, find_trusted},
     reap::{Found, Reaped, leftovers, reap},
     record::{Record, records},
     shown::{Escape, shown},
@@ -43,4 +43,8 @@ pub use self::{
     task::{Filter, NewFilter, Talk, Task, Tell},
     tree::own_group,
 };
-pub(crate) use self::{mark::line, outcome::refusal};
+pub(crate) use self::{
+    mark::{VARIABLE as MARK_VARIABLE, line},
+    outcome::refusal,
+    tree::parent_of,
+};

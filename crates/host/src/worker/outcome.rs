@@ -33,6 +33,8 @@ pub struct Ended {
     pub stdout: Option<Logged>,
     /// The last lines it printed, safe to show, for error messages.
     pub tail: String,
+    /// More of the end of what it printed, safe to show, for the worker that goes on with it.
+    pub recent: String,
 }
 
 impl Ended {
@@ -47,6 +49,7 @@ impl Ended {
             log: Logged::default(),
             stdout: None,
             tail: String::new(),
+            recent: String::new(),
         }
     }
 }
@@ -259,7 +262,7 @@ pub fn refusal(error: &io::Error, program: &Path, directory: &Path) -> How {
                 interpreter(program).unwrap_or_else(|| "a loader for its kind of program".to_owned());
             How::WrongFormat { program: path, interpreter: Some(interpreter) }
         }
-        Errno::NOENT | Errno::NOTDIR => How::NotFound(format!("`{path}` does not exist")),
+        Errno::NOENT | Errno::NOTDIR => How::NotFound(format!("program not found: `{path}`")),
         Errno::ACCESS | Errno::PERM | Errno::ISDIR => not_executable(),
         _ => How::CannotStart(Refused::Other(plain(error))),
     }

@@ -99,8 +99,8 @@ impl Output {
         }
     }
 
-    /// The end of all streams: what is in the log, in the other file, and the last lines.
-    pub fn finish(mut self) -> (Logged, Option<Logged>, String) {
+    /// The end of all streams: what is in the log, in the other file, and the last that was printed.
+    pub fn finish(mut self) -> (Logged, Option<Logged>, Recent) {
         for (stream, mut filter) in
             [Stream::Out, Stream::Both].into_iter().zip(self.filters.take().into_iter().flatten())
         {
@@ -111,6 +111,6 @@ impl Output {
         if self.news {
             self.tell_now();
         }
-        (self.log.finish(), self.stdout.map(Log::finish), self.recent.tail())
+        (self.log.finish(), self.stdout.map(Log::finish), self.recent)
     }
 }

@@ -386,10 +386,11 @@ impl Supervisor<'_> {
         let held = !self.spawned.outputs.is_empty();
         let wait = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let _ = waitid(WaitId::PidFd(self.spawned.pidfd.as_fd()), wait);
-        let (log, stdout, tail) = self.output.finish();
+        let (log, stdout, recent) = self.output.finish();
+        let (tail, recent) = (recent.tail(), recent.recent());
         let took = Millis(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
         let how = self.how.unwrap_or(How::Stopped);
-        Ended { how, took, leaked: self.leaked, held, log, stdout, tail }
+        Ended { how, took, leaked: self.leaked, held, log, stdout, tail, recent }
     }
 }
 

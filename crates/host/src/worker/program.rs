@@ -1,12 +1,13 @@
 //! Finding a program by its name.
 //!
 //! Owns the rule that a program is never taken from the place it is going to work in: a file called `git` in a
-//! repository must not become the `git` that is run there. Refuses to know what the program is for.
+//! repository must not become the `git` that is run there. A program that the engine runs for itself must besides be a
+//! file that no step and no other user can write. Refuses to know what the program is for.
 
 use std::{
     ffi::{OsStr, OsString},
     fmt::Write,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -29,10 +30,13 @@ pub enum NotFound {
     /// It is inside the place it would work in.
     #[error("`{}` is inside `{}`, where the work is done, so it is not trusted to do it", program.display(), root.display())]
     Inside { program: PathBuf, root: PathBuf },
-    #[error("`{}` does not exist", .0.display())]
+    #[error("program not found: `{}`", .0.display())]
     Missing(PathBuf),
     #[error("`{}` is not a file that can be executed", .0.display())]
     NotExecutable(PathBuf),
+    /// Someone could put another program in its place.
+    #[error("`{}` is not run by the engine: {why}", program.display())]
+    Untrusted { program: PathBuf, why: String },
 }
 
 fn places(looked: &[PathBuf], skipped: &[PathBuf]) -> String {
@@ -55,6 +59,40 @@ fn places(looked: &[PathBuf], skipped: &[PathBuf]) -> String {
 /// nor what it is a link to may be beneath a forbidden root. Parts of the search path that do not begin at the root are not
 /// looked at.
 pub fn find(name: &OsStr, path: &OsStr, forbidden: &[PathBuf]) -> Result<PathBuf, NotFound> {
+    search(name, path, forbidden, &check)
+}
+
+/// Finds a program that the engine runs for itself: the file itself, all links resolved. It is not beneath a forbidden root, nor
+/// in a place that belongs to a project by its nature, and neither it nor a folder above it can be written by everyone.
+pub fn find_trusted(name: &OsStr, path: &OsStr, forbidden: &[PathBuf]) -> Result<PathBuf, NotFound> {
+    search(name, path, forbidden, &|program, roots| {
+        let found = check(program, roots)?;
+        let real = found.canonicalize().map_err(|_| NotFound::Missing(found.clone()))?;
+        // The folders on the way to a link count as well as those that it leads to.
+        match untrusted(&found).or_else(|| untrusted(&real)) {
+            Some(why) => Err(NotFound::Untrusted { program: found, why }),
+            None => Ok(real),
+        }
+    })
+}
+
+/// Why someone could put another program in the place of this one.
+fn untrusted(program: &Path) -> Option<String> {
+    let open = |path: &&Path| path.metadata().is_ok_and(|meta| meta.mode() & 0o002 != 0);
+    if let Some(open) = program.ancestors().find(open) {
+        return Some(format!("every user may write `{}`", open.display()));
+    }
+    let folder = program.parent()?;
+    if folder.ends_with("node_modules/.bin") {
+        return Some(format!("`{}` belongs to a project", folder.display()));
+    }
+    let environment = folder.parent().filter(|above| above.join("pyvenv.cfg").exists())?;
+    Some(format!("`{}` is a virtual environment of Python", environment.display()))
+}
+
+type Check<'a> = &'a dyn Fn(&Path, &[PathBuf]) -> Result<PathBuf, NotFound>;
+
+fn search(name: &OsStr, path: &OsStr, forbidden: &[PathBuf], check: Check<'_>) -> Result<PathBuf, NotFound> {
     // What does not exist cannot contain anything.
     let roots: Vec<PathBuf> = forbidden.iter().filter_map(|root| root.canonicalize().ok()).collect();
     if name.as_bytes().contains(&b'/') {
@@ -171,6 +209,46 @@ mod tests {
         std::os::unix::fs::symlink(&at.work, &alias).expect("a link");
         assert!(find(OsStr::new("tool"), &joined(&[&alias.join("bin")]), forbidden).is_err());
         assert!(find(OsStr::new("tool"), &joined(&[&at.work.join("bin")]), &[alias]).is_err());
+    }
+
+    #[test]
+    fn the_engine_runs_no_program_that_others_can_replace() {
+        // Temporary folders are where everyone may write, which is what must not be; the checkout may be in one.
+        let is_private = |folder: &PathBuf| {
+            folder
+                .ancestors()
+                .all(|folder| fs::metadata(folder).is_ok_and(|meta| meta.permissions().mode() & 0o002 == 0))
+        };
+        let folders = [std::env::current_dir().ok(), std::env::home_dir()];
+        let home = folders.into_iter().flatten().find(is_private);
+        let home = home.expect("the checkout or the home folder is where not everyone may write");
+        let dir = tempfile::tempdir_in(home).expect("a directory");
+        let tool = |name: &str| dir.path().join(name).join("tool");
+        for name in ["good", "open", "node_modules/.bin", "venv/bin", "late"] {
+            program(&tool(name), 0o755);
+        }
+        fs::write(dir.path().join("venv/pyvenv.cfg"), "").expect("a file");
+        fs::set_permissions(dir.path().join("open"), fs::Permissions::from_mode(0o777)).expect("its mode");
+        fs::set_permissions(tool("late"), fs::Permissions::from_mode(0o757)).expect("its mode");
+        std::os::unix::fs::symlink(tool("open"), dir.path().join("good/link")).expect("a link");
+        let places = |names: &[&str]| {
+            let places: Vec<PathBuf> = names.iter().map(|name| dir.path().join(name)).collect();
+            joined(&places.iter().map(PathBuf::as_path).collect::<Vec<_>>())
+        };
+        let find = |name: &str, path: &OsStr| find_trusted(OsStr::new(name), path, &[]);
+        let path = places(&["open", "node_modules/.bin", "venv/bin", "late", "good"]);
+        assert_eq!(find("tool", &path), Ok(tool("good").canonicalize().expect("it is there")));
+        for (bad, why) in [
+            ("open", "every user may write"),
+            ("late", "every user may write"),
+            ("node_modules/.bin", "belongs to a project"),
+            ("venv/bin", "virtual environment"),
+        ] {
+            let error = find("tool", &places(&[bad])).expect_err("it is not trusted").to_string();
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+        assert!(find("link", &places(&["good"])).is_err(), "what a link leads to counts");
+        assert!(find_trusted(OsStr::new("tool"), &places(&["good"]), &[dir.path().to_owned()]).is_err());
     }
 
     #[test]

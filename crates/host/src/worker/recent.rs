@@ -2,6 +2,8 @@
 //!
 //! Owns a few kibibytes. Refuses to grow, whatever the stream does.
 
+use skein_core::limits;
+
 use super::shown;
 
 /// How much is looked back at.
@@ -10,6 +12,8 @@ const BYTES: usize = 8 * 1024;
 const TAIL_LINES: usize = 12;
 const TAIL_BYTES: usize = 2 * 1024;
 const LINE_BYTES: usize = 512;
+/// The most of it that another worker is told.
+const RECENT_BYTES: usize = limits::CHECK_OUTPUT_BYTES;
 
 #[derive(Debug, Default)]
 pub struct Recent {
@@ -43,6 +47,18 @@ impl Recent {
         // The beginning of a line says most.
         let line = shown(&line[..line.len().min(LINE_BYTES)]);
         Some(line)
+    }
+
+    /// The last whole lines within a few kibibytes, safe to show.
+    pub fn recent(&self) -> String {
+        let all = self.bytes.trim_ascii_end();
+        let mut bytes = last(all, RECENT_BYTES);
+        if bytes.len() < all.len()
+            && let Some(end) = bytes.iter().position(|b| *b == b'\n')
+        {
+            bytes = &bytes[end + 1..];
+        }
+        shown(bytes)
     }
 
     /// The last lines, safe to show.
@@ -79,9 +95,12 @@ mod tests {
         let tail = recent.tail();
         assert_eq!(tail.lines().count(), TAIL_LINES);
         assert!(tail.ends_with("line 9999 \\x1b[1m"), "{tail}");
+        let more = recent.recent();
+        assert!(more.starts_with("line ") && more.ends_with(&tail) && more.lines().count() > 100, "{more}");
         recent.push("é".repeat(100_000).as_bytes());
         assert!(recent.tail().chars().all(|c| c == 'é'));
         assert!(recent.tail().len() <= TAIL_BYTES);
+        assert!(recent.recent().len() <= RECENT_BYTES);
         assert!(recent.bytes.len() <= BYTES && recent.bytes.capacity() <= 4 * BYTES);
     }
 }

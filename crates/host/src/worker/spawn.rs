@@ -58,16 +58,8 @@ pub fn spawn(task: &mut Task) -> Result<Spawned, How> {
         None if task.stdin.is_empty() => (Stdio::null(), Stdio::from(stdout)),
         None => (Stdio::piped(), Stdio::from(stdout)),
     };
-    let mut command = start(task, &program)?;
-    command
-        .args(&task.arguments)
-        .current_dir(&task.directory)
-        .env_clear()
-        .envs(task.environment.iter().map(|(name, value)| (name, value)))
-        .process_group(0)
-        .stdin(stdin)
-        .stdout(stdout)
-        .stderr(stderr);
+    let mut command = command(task, &program)?;
+    command.current_dir(&task.directory).process_group(0).stdin(stdin).stdout(stdout).stderr(stderr);
     let (mut child, listed) = children::spawn(&mut command, &task.mark).map_err(refused)?;
     // The other ends of the pipes are in there.
     drop(command);
@@ -85,17 +77,17 @@ pub fn spawn(task: &mut Task) -> Result<Spawned, How> {
     }
 }
 
-/// The program, or who builds its wall and then becomes it.
-fn start(task: &Task, program: &Path) -> Result<Command, How> {
-    let Some(behind) = &task.behind else { return Ok(Command::new(program)) };
-    let unsayable = || {
-        How::CannotStart(Refused::Other(
-            "a path that its wall is about is not text, so it cannot be told of".into(),
-        ))
+/// The command that starts the program, in its sandbox if it has one.
+fn command(task: &Task, program: &Path) -> Result<Command, How> {
+    let Some(sandbox) = &task.sandbox else {
+        let mut command = Command::new(program);
+        let environment = task.environment.iter().map(|(name, value)| (name, value));
+        command.args(&task.arguments).env_clear().envs(environment);
+        return Ok(command);
     };
-    let mut command = Command::new(&behind.builder);
-    command.args(behind.arguments().ok_or_else(unsayable)?).arg(program);
-    Ok(command)
+    sandbox.command(program, &task.arguments, &task.environment).ok_or_else(|| {
+        How::CannotStart(Refused::Other("a path of its sandbox is not valid UTF-8; rename it".into()))
+    })
 }
 
 fn unblock(fd: &impl AsFd) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::{ffi::OsString, fmt, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 use skein_core::{limits, time::Millis};
 
 use super::{Mark, limit::Due};
-use crate::wall::Behind;
+use crate::sandbox::Sandbox;
 
 /// Changes output before anyone sees it, for instance to take secrets out of it. It sees each byte of one stream once
 /// and in order, and may keep some back until it knows more.
@@ -36,8 +36,8 @@ pub struct Task {
     /// In full, or a name to look up in the `PATH` of the environment below. Never taken from the directory.
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// The wall it runs behind.
-    pub behind: Option<Behind>,
+    /// The sandbox it runs in.
+    pub sandbox: Option<Sandbox>,
     /// Where it works.
     pub directory: PathBuf,
     /// All of its environment, beside the mark.
@@ -78,7 +78,7 @@ impl Task {
         Task {
             program: program.into(),
             arguments: Vec::new(),
-            behind: None,
+            sandbox: None,
             directory: directory.into(),
             environment: Vec::new(),
             stdin: Arc::new([]),

@@ -69,6 +69,11 @@ pub fn read(pid: i32) -> Option<Entry> {
     parse(&slurp(format!("/proc/{pid}/stat"), 1024)?)
 }
 
+/// The parent that a file in the form of `/proc/PID/stat` names.
+pub fn parent_of(file: &Path) -> Option<i32> {
+    Some(parse(&slurp(file, 1024)?)?.parent)
+}
+
 /// This process itself. Its group and its session are 0 where who leads them is outside the space of its numbers.
 pub fn own() -> Option<Entry> {
     read(getpid().as_raw_nonzero().get())

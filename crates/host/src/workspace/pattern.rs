@@ -42,6 +42,25 @@ impl Pattern {
         Pattern { parts, below: false }
     }
 
+    /// A pattern that is one path and all below it, whatever characters are in the path.
+    pub fn literal(path: &str) -> Pattern {
+        Pattern { parts: path.chars().map(Part::Char).collect(), below: true }
+    }
+
+    /// The pattern as it is written.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Char(c) => text.push(*c),
+                Part::One => text.push('?'),
+                Part::Name => text.push('*'),
+                Part::Any => text.push_str("**"),
+            }
+        }
+        text
+    }
+
     /// The path below which everything is that the pattern can mean.
     pub fn start(&self) -> String {
         let literal: String = self
@@ -63,6 +82,12 @@ impl Pattern {
     pub fn is_whole(&self) -> bool {
         let (start, parts) = (self.start().chars().count(), self.parts.as_slice());
         self.below || start > 0 && matches!(parts[start..], [Part::Char('/'), Part::Any])
+    }
+
+    /// The number of folders that everything it means is in. None: it means things at any depth.
+    pub fn depth(&self) -> Option<usize> {
+        let deep = self.below || self.parts.contains(&Part::Any);
+        (!deep).then(|| self.parts.iter().filter(|part| **part == Part::Char('/')).count())
     }
 
     /// Whether a path is what the pattern means. Takes as long as both are long, whatever they are.
@@ -157,6 +182,7 @@ mod tests {
         ] {
             let read = Pattern::new(pattern);
             assert_eq!((read.start().as_str(), read.is_whole()), (start, whole), "{pattern}");
+            assert_eq!(Pattern::new(&read.text()), read, "{pattern}");
         }
     }
 

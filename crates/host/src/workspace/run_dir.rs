@@ -13,12 +13,12 @@
 //!   artifacts/<attempt>/  what an attempt gave, complete or not there
 //!   homes/<step>/<agent>/ what an agent of a step is configured by and remembers
 //!   hooks/<number>/       log: what a hook printed
+//!   programs/<hash>       programs of the project that the run started, as they were when it began
 //!   before/               what files were like before a step, and what was protected of them
 //!   telemetry.jsonl       what was told of a run of IOA; telemetry-failed.jsonl what could not be
 //!   files/                what the workflow took from its workspace and gives back to it
 //!   trees/<step>.<visit>/ note.json files/: a tree that a step works in alone
 //!   git/<folder>/         states of a workspace
-//!   context/              for a run whose workflow names no context folder
 //!   notes/                which processes work for it
 //!   secrets/<attempt>/    secrets as files, while an attempt is at work
 //!   pending/              what is not complete
@@ -41,13 +41,13 @@ const RUNS: &str = "runs";
 const ATTEMPTS: &str = "attempts";
 const ARTIFACTS: &str = "artifacts";
 const BEFORE: &str = "before";
-const CONTEXT: &str = "context";
 const FILES: &str = "files";
 const GIT: &str = "git";
 const HOMES: &str = "homes";
 const HOOKS: &str = "hooks";
 const NOTES: &str = "notes";
 const PENDING: &str = "pending";
+const PROGRAMS: &str = "programs";
 const PUT: &str = "put";
 const SECRETS: &str = "secrets";
 const TAPE: &str = "tape";
@@ -120,6 +120,23 @@ impl RunDir {
     /// Where what an attempt changed is told, below the folder of its run.
     pub fn changes_below(folder: &Path, attempt: AttemptId) -> PathBuf {
         folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::CHANGES)
+    }
+
+    /// The name of the diff of a run in one workspace, in the folder of its states.
+    pub(crate) const CHANGES: &str = "changes.diff";
+
+    /// The files that tell what a run changed, one for each of its workspaces, below the folder of the run.
+    pub fn run_changes_below(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder.join(GIT)).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path().join(Self::CHANGES)).collect();
+        files.retain(|file| file.is_file());
+        files.sort();
+        files
+    }
+
+    /// The path of an attempt's prompt, below the folder of its run.
+    pub fn prompt_below(folder: &Path, attempt: AttemptId) -> PathBuf {
+        folder.join(below(ATTEMPTS, attempt)).join(AttemptDir::PROMPT)
     }
 
     /// Where the workflow's files are, below the folder of its run.
@@ -232,6 +249,11 @@ impl RunDir {
         self.root.make_folders(Path::new(HOOKS).join(number.to_string()), true)
     }
 
+    /// The folder of programs that the run was begun with, made where it is not there yet.
+    pub fn programs(&self) -> Result<Root, PathError> {
+        self.root.make_folders_unsynced(PROGRAMS, true)
+    }
+
     /// The home of a step's agent, made where it is not there yet.
     pub fn home(&self, at: StepAt, agent: &str) -> Result<Root, PathError> {
         let StepAt(InstanceIx(instance), step) = at;
@@ -291,18 +313,13 @@ impl RunDir {
         let names = folder.entries(usize::MAX)?;
         Ok(names.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect())
     }
-
-    /// The context folder of a run whose workflow names none.
-    pub fn context(&self) -> Result<Root, PathError> {
-        self.root.make_folders(CONTEXT, true)
-    }
 }
 
 impl AttemptDir {
     const LOG: &str = "log";
     pub(crate) const STDOUT: &str = "stdout.log";
     pub(crate) const INPUTS: &str = "inputs.json";
-    const BACK: &str = "back";
+    pub(crate) const BACK: &str = "back";
     pub(crate) const OUTPUT: &str = "output";
     pub(crate) const ERROR: &str = "error";
     const OBSERVATION: &str = "observation.json";
@@ -311,6 +328,8 @@ impl AttemptDir {
     const EVENTS: &str = "events.jsonl";
     /// What an attempt found in its workspace and left there.
     pub(crate) const WORKSPACE: &str = "workspace.json";
+    /// Its prompt.
+    pub(crate) const PROMPT: &str = "prompt";
     /// What it changed.
     pub(crate) const CHANGES: &str = "changes.diff";
     /// What the attempt before it changed.

@@ -136,8 +136,11 @@ impl Walk<'_> {
             match entry.thing {
                 // What git does is no work, unless someone names it.
                 Thing::Folder if entry.name == ".git" && !pattern.is_whole() => {}
+                Thing::Folder if pattern.depth().is_some_and(|depth| path.iter().count() > depth) => {}
                 Thing::Folder => todo.push(path),
-                thing if pattern.matches(&path.to_string_lossy()) => self.note(&path, thing)?,
+                thing if pattern.is_whole() || pattern.matches(&path.to_string_lossy()) => {
+                    self.note(&path, thing)?;
+                }
                 _ => {}
             }
         }
@@ -225,6 +228,7 @@ mod tests {
             ("e/f/g", ""),
         ]);
         assert_eq!(paths(&place.survey(&["*.lock"])), ["a.lock"]);
+        assert_eq!(paths(&place.survey(&["*/*.lock", "e/*/g"])), ["d/b.lock", "e/f/g"]);
         assert_eq!(paths(&place.survey(&["**/*.lock", "*.lock", "e"])), ["a.lock", "d/b.lock", "e/f/g"]);
         assert_eq!(paths(&place.survey(&[".git", "none", "none/x", "d/c.md"])), [".git/x.lock", "d/c.md"]);
     }

@@ -67,6 +67,7 @@ fn a_run_of_which_nothing_was_recorded_is_set_aside() {
         finished_at: None,
         closed: false,
         forked_from: None,
+        cost: Cost::default(),
     };
     let frozen = serde_json::to_vec(&definition.frozen()).unwrap().into();
     let new = NewRun {

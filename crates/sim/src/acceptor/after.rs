@@ -66,7 +66,7 @@ fn after_main(st: &mut St, step: &Step, work: &Work, end: &AttemptEnd) -> Vec<Ma
     match end {
         AttemptEnd::Succeeded { output } => {
             let mut output: Value = (**output).clone();
-            step.outputs.fill(&mut output);
+            step.outputs.complete(&mut output);
             if step.outputs.check(&output).is_err() {
                 return failure(st, step, ErrorClass::Validation, Some("output_invalid"), None);
             }
@@ -157,7 +157,9 @@ fn after_check(st: &mut St, step: &Step, work: &Work, end: &AttemptEnd) -> Vec<M
     let Some(check) = &work.check else { return Vec::new() };
     let (finding, reasons, fingerprints) = match end {
         AttemptEnd::Succeeded { .. } => (Finding::Complete, &[][..], &[][..]),
-        AttemptEnd::Checked { finding, reasons, fingerprints } => (*finding, &reasons[..], &fingerprints[..]),
+        AttemptEnd::Checked { finding, reasons, fingerprints, .. } => {
+            (*finding, &reasons[..], &fingerprints[..])
+        }
         AttemptEnd::Interrupted => {
             st.interruptions += 1;
             let mut may = vec![May::GoOn { role: Role::Check, iteration: st.iteration }];

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, Cost, Error, Given, Mode, Onward, Outcome, Part, Proof, Role, StepAt, Stop,
+        AttemptEnd, AttemptId, BudgetGrant, BudgetOwner, Cost, Decision, Error, Given, Mode, Onward, Opening,
+        Outcome, Part, Proof, Role, StepAt, Stop,
     },
-    ir::{Backoff, Budget, BudgetMode, ErrorClass, Kind, Per, Step},
+    ir::{Backoff, Budget, BudgetMode, ErrorClass, HoldReason, Kind, Per, Step},
     time::{Millis, Time},
 };
 
 use super::{
     Acceptor, Verdict,
-    book::{At, May, St},
+    book::{At, May, OpenKind, St},
     ensure,
 };
 
@@ -101,27 +102,64 @@ impl Acceptor {
 
     /// Which budget keeps a step's next main attempt from starting.
     pub(super) fn spent_mode(&self, at: StepAt) -> Result<Option<BudgetMode>, String> {
-        let st = self.st(at)?;
-        let mut budgets = vec![(self.step(at)?.policy.budget.as_ref(), st.spent)];
+        let mut spent = self.budgets(at)?.into_iter().filter(|(owner, budget, spent)| {
+            budget.mode != BudgetMode::Warn && self.is_spent(*owner, budget, *spent)
+        });
+        Ok(spent.next().map(|(_, budget, _)| budget.mode))
+    }
+
+    /// Returns true if a budget is spent, counted from when it was last renewed.
+    fn is_spent(&self, owner: BudgetOwner, budget: &Budget, spent: Cost) -> bool {
+        let from = self.renewed.get(&owner).copied().unwrap_or_default();
+        let over = |most: u64, now: u64, from: u64| now >= from + most;
+        budget.tokens.is_some_and(|most| over(most, spent.tokens, from.tokens))
+            || budget
+                .micro_usd
+                .is_some_and(|most| over(most, spent.micro_usd.unwrap_or(0), from.micro_usd.unwrap_or(0)))
+    }
+
+    /// Only who approves a hold for budget renews budgets: those that are spent and pause, or all that pause.
+    pub(super) fn renews(
+        &mut self,
+        opening: Opening,
+        decision: Decision,
+        by: &str,
+        grants: &[BudgetGrant],
+    ) -> Verdict {
+        let open = self.openings.iter().find(|open| open.number == opening);
+        let (at, what) =
+            open.map(|open| (open.at, open.what)).ok_or("nothing was opened with this number")?;
+        let person = decision == Decision::Approve && !by.starts_with("system:");
+        let mut right = Vec::new();
+        if what == OpenKind::Hold(HoldReason::Budget) && person {
+            let mut pausing = self.budgets(at)?;
+            pausing.retain(|(_, budget, _)| budget.mode == BudgetMode::Pause);
+            let is_spent = |it: &(BudgetOwner, &Budget, Cost)| self.is_spent(it.0, it.1, it.2);
+            let any = pausing.iter().any(is_spent);
+            let renewed = pausing.iter().filter(|it| !any || is_spent(it));
+            right.extend(renewed.map(|(of, _, from)| BudgetGrant { of: *of, from: *from }));
+        }
+        ensure!(grants == right, "it should renew {right:?}");
+        self.renewed.extend(right.iter().map(|grant| (grant.of, grant.from)));
+        Ok(())
+    }
+
+    /// The budgets that a step is paid out of, the nearest first, and what was spent of each.
+    fn budgets(&self, at: StepAt) -> Result<Vec<(BudgetOwner, &Budget, Cost)>, String> {
+        let mut budgets =
+            vec![(BudgetOwner::Step(at), self.step(at)?.policy.budget.as_ref(), self.st(at)?.spent)];
         let mut ix = at.0;
         while let Some(holder) = self.inst(ix)?.parent {
             let inside = self.st(holder)?.spent;
             if self.inst(ix)?.part == Some(Part::Call) {
                 let called = self.plan.definition.workflow_of(self.inst(ix)?.scope);
-                budgets.push((called.workflow.budget.as_ref(), inside));
+                budgets.push((BudgetOwner::Called(holder), called.workflow.budget.as_ref(), inside));
             }
-            budgets.push((self.step(holder)?.policy.budget.as_ref(), inside));
+            budgets.push((BudgetOwner::Step(holder), self.step(holder)?.policy.budget.as_ref(), inside));
             ix = holder.0;
         }
-        budgets.push((self.plan.definition.root().workflow.budget.as_ref(), self.spent));
-        let spent =
-            budgets.into_iter().filter_map(|(budget, spent)| budget.filter(|budget| is_spent(budget, spent)));
-        let asks = |mode: &BudgetMode| match mode {
-            BudgetMode::Warn => false,
-            BudgetMode::Pause => !st.waived,
-            BudgetMode::Stop => true,
-        };
-        Ok(spent.map(|budget| budget.mode).find(asks))
+        budgets.push((BudgetOwner::Run, self.plan.definition.root().workflow.budget.as_ref(), self.spent));
+        Ok(budgets.into_iter().filter_map(|(owner, budget, spent)| Some((owner, budget?, spent))).collect())
     }
 
     /// What a step is given, or the code of what is wrong with it.
@@ -261,11 +299,6 @@ impl Acceptor {
         st.may.clear();
         Ok(())
     }
-}
-
-fn is_spent(budget: &Budget, spent: Cost) -> bool {
-    budget.tokens.is_some_and(|most| spent.tokens >= most)
-        || budget.micro_usd.is_some_and(|most| spent.micro_usd.unwrap_or(0) >= most)
 }
 
 /// Whether a retry is due when the back-off says. Which retry it is can be counted from the last fresh iteration or

@@ -38,6 +38,9 @@ impl Acceptor {
         ensure!(*settler == by, "its conflict goes to {by:?}");
         if by.is_some() {
             ensure!(**output == self.st(at)?.result, "what it gave is kept");
+        } else if effect.satisfies && matches!(outcome, Outcome::Failed(_) | Outcome::Exhausted) {
+            let declared = self.entry(at.0).step(at.1).outputs.defaults();
+            ensure!(**output == declared, "a failure that satisfies gives the declared defaults");
         }
         self.right_route(at, effect, *route, detour)?;
         self.note_end(at, outcome, output, error, effect, by)

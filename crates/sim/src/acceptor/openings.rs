@@ -157,7 +157,9 @@ impl Acceptor {
         let GateTimeout::Escalate { to } = &gate.on_timeout else {
             return Err("it does not escalate".into());
         };
-        ensure!(approvers == to, "others are to be asked");
+        let right = if to.is_empty() { &gate.approvers } else { to };
+        ensure!(approvers == right, "others are to be asked");
+        ensure!(!approvers.is_empty(), "an escalation opens nothing to everyone");
         ensure!(escalated == 0, "it was escalated already");
         ensure!(deadline.is_some_and(|deadline| deadline > now), "it has to be open for as long again");
         let open = self.find(opening)?;
@@ -230,7 +232,6 @@ impl Acceptor {
         let first = step.policy.approval.as_ref().map(skein_core::ir::ApprovalHold::reason);
         let overrules = step.policy.holds.get(&ErrorClass::Governance).copied();
         st.approved |= if step.policy.denied.is_some() { overrules == Some(why) } else { first == Some(why) };
-        st.waived |= why == HoldReason::Budget;
         let fresh = step.policy.retry.fresh_per_iteration;
         if let (true, Kind::Work(work)) = (blocked, &step.kind)
             && let Some(check) = &work.check

@@ -49,19 +49,34 @@ impl Acceptor {
         all.into_iter().map(|(_, target)| target).collect()
     }
 
-    /// In a workflow, lanes, items and passes included, calls not.
+    /// In a workflow, with lanes, items and passes, and with the calls that are undone by what is inside them.
     pub(super) fn completed_in(&self, home: InstanceIx) -> Vec<UndoTarget> {
-        self.completed(|ix| self.instances[ix.0 as usize].home == home)
+        self.completed(|mut ix| {
+            while self.instances[ix.0 as usize].home != home {
+                match self.instances[ix.0 as usize].parent {
+                    Some(parent) if self.is_undone_through(ix, parent) => ix = parent.0,
+                    _ => return false,
+                }
+            }
+            true
+        })
     }
 
-    /// Inside a composite, calls not.
+    /// Returns true if undoing what is around an instance undoes what is inside it. A call must have succeeded, without an undo
+    /// of its own.
+    fn is_undone_through(&self, ix: InstanceIx, parent: StepAt) -> bool {
+        let inst = &self.instances[ix.0 as usize];
+        let is_call = inst.home == ix;
+        let succeeded = inst.ended.as_ref().is_some_and(|end| end.status == RunStatus::Succeeded);
+        !is_call || succeeded && self.entry(parent.0).step(parent.1).undo.is_none()
+    }
+
+    /// Inside a composite, likewise.
     pub(super) fn completed_under(&self, at: StepAt) -> Vec<UndoTarget> {
-        let home = self.instances[at.0.0 as usize].home;
         let under = |mut ix: InstanceIx| {
             loop {
-                let inst = &self.instances[ix.0 as usize];
-                match inst.parent {
-                    _ if inst.home != home => return false,
+                match self.instances[ix.0 as usize].parent {
+                    Some(parent) if !self.is_undone_through(ix, parent) => return false,
                     Some(parent) if parent == at => return true,
                     Some(parent) => ix = parent.0,
                     None => return false,

@@ -167,10 +167,15 @@ impl Gen {
             (None, 3) => GateTimeout::Escalate { to: policy::approvers(&mut self.rng) },
             (None, _) => GateTimeout::Expire,
         };
+        let asks_again = matches!(&on_timeout, GateTimeout::Escalate { to } if to.is_empty());
+        let approvers = match asks_again {
+            true => policy::named_approvers(&mut self.rng),
+            false => policy::approvers(&mut self.rng),
+        };
         Gate {
             message: pool::value(&json!("go on?")),
             shows: if self.rng.percent(20) { vec![pool::value(&json!("$input.n"))] } else { Vec::new() },
-            approvers: policy::approvers(&mut self.rng),
+            approvers,
             quorum: policy::quorum(&mut self.rng),
             timeout: self.patience(),
             on_timeout,

@@ -50,6 +50,7 @@ impl<'a> Eval<'a> {
         if !budgets.is_empty() && frame.steps.borrow()[step as usize].visits > 1 {
             return Err(Race("whether a budget is for a visit or for all"));
         }
+        let budgets = budgets.into_iter().map(|budget| (budget, Cost::default())).collect();
         self.around.push((budgets, Cost::default()));
         let visit = self.tries(frame, step);
         self.around.pop();
@@ -252,12 +253,19 @@ impl<'a> Eval<'a> {
         let accompanied = frame.home.accompanied || frame.concurrent.get();
         let Some(whole) = self.workflow(called, input, name, accompanied)? else { return Ok(Try::Waiting) };
         doing.degraded |= whole.degraded;
+        let mut log = Log::empty();
         let result = match whole.status {
-            RunStatus::Succeeded => Ok((whole.output, whole.unclear)),
+            RunStatus::Succeeded => {
+                // A call without an undo of its own is undone by what is inside it.
+                if it.undo.is_none() {
+                    log = whole.log;
+                }
+                Ok((whole.output, whole.unclear))
+            }
             RunStatus::UndoFailed => return Err(Race("what a call gives that could not undo itself")),
             _ => Err(whole.fault),
         };
-        Ok(Try::Done(result, Log::empty()))
+        Ok(Try::Done(result, log))
     }
 }
 

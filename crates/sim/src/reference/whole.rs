@@ -13,12 +13,14 @@ use super::{
 use crate::paths::Name;
 
 /// How a workflow ended.
-pub struct Whole {
+pub struct Whole<'a> {
     pub status: RunStatus,
     pub output: Value,
     pub fault: Fault,
     pub degraded: bool,
     pub unclear: bool,
+    /// The steps of a success that its caller can undo.
+    pub log: Log<'a>,
 }
 
 impl<'a> Eval<'a> {
@@ -52,7 +54,7 @@ impl<'a> Eval<'a> {
         input: Value,
         name: Name,
         accompanied: bool,
-    ) -> Result<Option<Whole>, Race> {
+    ) -> Result<Option<Whole<'a>>, Race> {
         let mut home = Home { entry, input, env: Value::Null, executed: Default::default(), accompanied };
         let mut env = json!({});
         for (name, expr) in &entry.workflow.env {
@@ -81,12 +83,12 @@ impl<'a> Eval<'a> {
                     Ok(output) => (output, Fault::unknown()),
                     Err(fault) => (Value::Null, fault),
                 };
-                Ok(Some(Whole { status, output, fault, degraded, unclear }))
+                Ok(Some(Whole { status, output, fault, degraded, unclear, log }))
             }
         }
     }
 
-    fn stopped(&mut self, entry: &WorkflowEntry, why: Stop, log: &Log<'a>) -> Result<Whole, Race> {
+    fn stopped(&mut self, entry: &WorkflowEntry, why: Stop, log: &Log<'a>) -> Result<Whole<'a>, Race> {
         let policy = &entry.workflow.scope.undo;
         let (mut status, undoes, fault) = match why {
             Stop::Cancel => {
@@ -107,7 +109,8 @@ impl<'a> Eval<'a> {
                 status = RunStatus::Undone;
             }
         }
-        Ok(Whole { status, output: Value::Null, fault, degraded: false, unclear: false })
+        let log = Log::empty();
+        Ok(Whole { status, output: Value::Null, fault, degraded: false, unclear: false, log })
     }
 
     fn undo_after(&mut self, frame: &Frame<'_, 'a>, failed: u32, log: &Log<'a>) -> Result<RunStatus, Race> {
@@ -229,6 +232,10 @@ impl<'a> Eval<'a> {
         let (effect, handed_on) = self.effect(frame, step, end)?;
         if end.unmerged && !handed_on {
             end.output = Value::Null;
+        }
+        let failed = matches!(end.ending, Ending::Failed(_) | Ending::Exhausted);
+        if failed && effect.satisfies && !handed_on && end.output.is_null() {
+            end.output = it.outputs.defaults();
         }
         frame.end(step, end, effect);
         frame.steps.borrow_mut()[step as usize].handed_on = handed_on;

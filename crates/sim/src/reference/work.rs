@@ -28,7 +28,8 @@ struct Doing<'a> {
     started: u32,
     tries: u32,
     openings: u32,
-    budget_waived: bool,
+    /// Its cost when its own budget was last renewed.
+    renewed: Cost,
     given: bool,
     undecided: u32,
     stall: Stall,
@@ -77,7 +78,7 @@ impl<'a> Eval<'a> {
             started: 0,
             tries: 0,
             openings: 0,
-            budget_waived: false,
+            renewed: Cost::default(),
             given: false,
             undecided: 0,
             stall,
@@ -154,8 +155,11 @@ impl<'a> Eval<'a> {
             if mode == BudgetMode::Stop {
                 return Ok(doing.failed(Fault::of(ErrorClass::NonRetryable, "budget")));
             }
-            doing.budget_waived = true;
-            return Ok(self.held(frame, doing, HoldReason::Budget, false, Then::Main));
+            let then = self.held(frame, doing, HoldReason::Budget, false, Then::Main);
+            if matches!(then, Then::Main) {
+                self.renew(doing);
+            }
+            return Ok(then);
         }
         if let Err(fault) = given {
             return Ok(doing.failed(fault));
@@ -169,7 +173,7 @@ impl<'a> Eval<'a> {
         match report.end {
             AttemptEnd::Succeeded { ref output } | AttemptEnd::Unmerged { ref output, .. } => {
                 let mut output = (**output).clone();
-                doing.it.outputs.fill(&mut output);
+                doing.it.outputs.complete(&mut output);
                 if doing.it.outputs.check(&output).is_err() {
                     doing.unmerged = false;
                     let code = Some("output_invalid".to_owned());
@@ -265,7 +269,7 @@ impl<'a> Eval<'a> {
         doing.unmerged = matches!(report.end, AttemptEnd::Unmerged { .. });
         let (finding, reasons, fingerprints) = match report.end {
             AttemptEnd::Succeeded { .. } => (Finding::Complete, Vec::new(), Vec::new()),
-            AttemptEnd::Checked { finding, reasons, fingerprints } => (finding, reasons, fingerprints),
+            AttemptEnd::Checked { finding, reasons, fingerprints, .. } => (finding, reasons, fingerprints),
             end => return self.bad_end(frame, doing, end, Then::Check),
         };
         if finding == Finding::Undecided {
@@ -299,26 +303,41 @@ impl<'a> Eval<'a> {
     /// Which mode of budget stops the next attempt, if one does.
     fn over_budget(&mut self, frame: &Frame<'_, 'a>, doing: &Doing<'a>) -> Result<Option<BudgetMode>, Race> {
         let run = self.definition.root().workflow.budget.as_ref();
-        let around =
-            self.around.iter().flat_map(|(budgets, spent)| budgets.iter().map(|budget| (*budget, *spent)));
-        let shared = around.chain(run.map(|budget| (budget, self.spent)));
+        let around = self.around.iter().flat_map(|(budgets, spent)| {
+            budgets.iter().map(|(budget, renewed)| (*budget, since(*spent, *renewed)))
+        });
+        let shared = around.chain(run.map(|budget| (budget, since(self.spent, self.renewed))));
         let shared: Vec<_> = shared.filter(|(budget, _)| budget.mode != BudgetMode::Warn).collect();
         if !shared.is_empty() && (frame.concurrent.get() || frame.home.accompanied) {
             return Err(Race("a budget is shared by steps at work at the same time"));
         }
-        let own = doing.policy.budget.as_ref().map(|budget| (budget, doing.spent));
-        let asks = |mode: &BudgetMode| match mode {
-            BudgetMode::Warn => false,
-            BudgetMode::Pause => !doing.budget_waived,
-            BudgetMode::Stop => true,
-        };
+        let own = doing.policy.budget.as_ref().map(|budget| (budget, since(doing.spent, doing.renewed)));
         let spent = own.into_iter().chain(shared).filter(|(budget, spent)| is_spent(budget, *spent));
-        let modes: Vec<BudgetMode> = spent.map(|(budget, _)| budget.mode).filter(asks).collect();
+        let modes: Vec<BudgetMode> =
+            spent.map(|(budget, _)| budget.mode).filter(|mode| *mode != BudgetMode::Warn).collect();
         match modes.first() {
             Some(first) if modes.iter().any(|mode| mode != first) => {
                 Err(Race("two budgets are spent and say different things"))
             }
             first => Ok(first.copied()),
+        }
+    }
+
+    /// A person approved that more is spent: whatever pauses and is spent counts anew from here.
+    fn renew(&mut self, doing: &mut Doing<'a>) {
+        let renews = |budget: &Budget, spent: Cost, renewed: &mut Cost| {
+            if budget.mode == BudgetMode::Pause && is_spent(budget, since(spent, *renewed)) {
+                *renewed = spent;
+            }
+        };
+        if let Some(budget) = &doing.policy.budget {
+            renews(budget, doing.spent, &mut doing.renewed);
+        }
+        for (budgets, spent) in &mut self.around {
+            budgets.iter_mut().for_each(|(budget, renewed)| renews(budget, *spent, renewed));
+        }
+        if let Some(budget) = &self.definition.root().workflow.budget {
+            renews(budget, self.spent, &mut self.renewed);
         }
     }
 
@@ -350,6 +369,12 @@ impl<'a> Eval<'a> {
         }
         Ok(Ok(given))
     }
+}
+
+/// Returns the cost after a renewal.
+fn since(spent: Cost, renewed: Cost) -> Cost {
+    let micro_usd = spent.micro_usd.map(|now| now - renewed.micro_usd.unwrap_or(0));
+    Cost { tokens: spent.tokens - renewed.tokens, micro_usd }
 }
 
 fn is_spent(budget: &Budget, spent: Cost) -> bool {

@@ -8,7 +8,10 @@ use std::{
 };
 
 use serde_json::Value;
-use skein_host::bench::{self, BenchError};
+use skein_host::{
+    bench::{self, BenchError},
+    store::StateRegistry,
+};
 
 use super::{
     Measured, Sizes, in_state,
@@ -46,8 +49,18 @@ pub fn program() -> io::Result<Command> {
     Ok(command)
 }
 
+/// The same for a state folder that is listed beside it, and not among those of the person.
+fn program_for(state: &Path) -> io::Result<Command> {
+    let mut command = program()?;
+    if let Some(beside) = state.parent() {
+        command.env("XDG_STATE_HOME", std::path::absolute(beside)?);
+    }
+    Ok(command)
+}
+
 /// Begins runs and waits to be killed, or for the end of who asked for it.
 pub fn leave(state: &Path, what: &str, runs: usize) -> Measured<()> {
+    StateRegistry::of_user().admit(state).map_err(|error| BenchError::Failed(error.to_string()))?;
     let left = match what {
         STEP => bench::leave(state, &bench::chain(1), runs, true)?,
         _ => bench::leave(state, &bench::gated(), runs, false)?,
@@ -61,7 +74,7 @@ pub fn leave(state: &Path, what: &str, runs: usize) -> Measured<()> {
 
 /// Leaves runs in a state folder whose owner was killed.
 fn orphan(state: &Path, what: &str, runs: usize) -> Measured<()> {
-    let mut command = program()?;
+    let mut command = program_for(state)?;
     command.arg("bench").args(["--leave", what, "--runs", &runs.to_string(), "--state"]).arg(state);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let ready = said(&mut child);
@@ -82,7 +95,7 @@ fn said(child: &mut Child) -> io::Result<String> {
 /// The whole command, which finds all runs at a gate, has them, and leaves them again.
 fn resume_waiting(state: &Path, runs: usize) -> Measured<f64> {
     orphan(state, GATE, runs)?;
-    let mut command = program()?;
+    let mut command = program_for(state)?;
     command.args(["resume", "--all", "--no-wait", "--format", "json", "--state"]).arg(state);
     let began = Instant::now();
     let done = command.output()?;

@@ -23,6 +23,7 @@ use skein_host::{
     clock::Clock,
     crew::About,
     host::Begin,
+    identity::current_user,
     memory::{Kind, Memories, Memory, MemoryError, Status},
     store::{Owner, RunRow, Store},
 };
@@ -31,7 +32,7 @@ use crate::{
     cli::{How, Stay, refuse, start, take_up},
     exit::Exit,
     output::{Format, Output},
-    own, person,
+    own,
     project::OnDisk,
     say,
     settle::{self, Wishes},
@@ -182,7 +183,7 @@ fn settled(
         allowed: &before.roots,
         state: &state.path,
         overridden: &[],
-        user: person::name(),
+        user: current_user(),
         replay: None,
     };
     settle::settle(plan, project, wishes).map_err(|no| refuse(&no, state, output))

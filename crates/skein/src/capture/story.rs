@@ -15,7 +15,7 @@ use skein_core::{
 use skein_host::store::{Store, StoreError};
 
 use crate::{
-    printed::{Logs, Meant},
+    printed::{LogFile, Logs, Meant},
     watch,
 };
 
@@ -32,7 +32,7 @@ pub fn story(
     kept: PathBuf,
     (plan, state): (&Plan, &RunState),
 ) -> Result<Value, StoreError> {
-    let mut logs = Logs::new(plan, kept.clone(), Meant { step: None, number: None }, false);
+    let mut logs = Logs::new(plan, kept.clone(), Meant { step: None, number: None }, LogFile::Output);
     logs.read(store, run)?;
     let last = logs.all.iter().filter(|log| log.attempt.role == Role::Main);
     let last: BTreeMap<&str, AttemptId> = last.map(|log| (log.step.as_str(), log.attempt)).collect();

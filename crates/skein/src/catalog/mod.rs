@@ -10,6 +10,8 @@ use std::{cell::OnceCell, cmp::Reverse, collections::BTreeMap, path::PathBuf};
 
 use skein_dialects::{Position, Sort};
 
+pub(crate) use read::collection;
+pub use read::definition_patterns;
 pub use uses::{Use, Uses};
 
 use crate::project::OnDisk;

@@ -19,30 +19,101 @@ const MOST: usize = 10_000;
 /// What a collection of SkillMeat is known by.
 const COLLECTION: &str = "collection.toml";
 
+/// The places in a project where things of a sort are described.
+struct DefinitionPlace {
+    folders: &'static [&'static str],
+    form: DefinitionForm,
+}
+
+/// The names of files that describe things.
+#[derive(Clone, Copy)]
+enum DefinitionForm {
+    /// Each thing has a folder, with a file of this name in it.
+    Folder(&'static str),
+    /// Each thing is a Markdown file.
+    Markdown,
+    /// Each thing is a resource of IOA of this kind.
+    Resource(&'static str),
+}
+
+/// The endings of files of resources.
+const RESOURCES: [&str; 2] = ["yaml", "yml"];
+
+/// The places of a sort. Those that are in `skein.toml` alone have none.
+fn places(sort: Sort) -> &'static [DefinitionPlace] {
+    use DefinitionForm::{Folder, Markdown, Resource};
+    match sort {
+        Sort::Tool => &[DefinitionPlace { folders: &[".tools"], form: Folder("TOOL.md") }],
+        Sort::Driver => &[DefinitionPlace { folders: &[".drivers"], form: Folder("DRIVER.md") }],
+        Sort::Action => &[DefinitionPlace { folders: &[".actions"], form: Folder("ACTION.md") }],
+        Sort::Routine => &[DefinitionPlace { folders: &[".routines"], form: Folder("ROUTINE.md") }],
+        Sort::Skill => {
+            &[DefinitionPlace { folders: &["skills", ".claude/skills"], form: Folder("SKILL.md") }]
+        }
+        Sort::Agent => &[
+            DefinitionPlace { folders: &["agents", ".claude/agents"], form: Markdown },
+            DefinitionPlace { folders: &["agents", ".ioa/agents"], form: Resource("Agent") },
+        ],
+        Sort::Context => &[DefinitionPlace { folders: &["context", ".claude/context"], form: Markdown }],
+        Sort::Domain => {
+            &[DefinitionPlace { folders: &["domains", ".ioa/domains"], form: Resource("Domain") }]
+        }
+        Sort::Governance => {
+            &[DefinitionPlace { folders: &["governance", ".ioa/governance"], form: Resource("Governance") }]
+        }
+        Sort::Policy => &[DefinitionPlace { folders: &[".policies"], form: Folder("POLICY.md") }],
+        Sort::Workflow | Sort::Server | Sort::Role | Sort::Secret => &[],
+    }
+}
+
+/// The sorts that agents are only told, and that decide nothing.
+const TOLD: [Sort; 2] = [Sort::Skill, Sort::Context];
+
+/// Patterns of the files that describe what runs of a project may do, beside its workflows and secrets. A folder with a
+/// dot is Skein's as a whole; others may hold code as well.
+pub fn definition_patterns(project: &OnDisk) -> Vec<String> {
+    let sorts = Sort::ALL.into_iter().filter(|sort| !TOLD.contains(sort));
+    let mut own = Vec::new();
+    for place in sorts.flat_map(places) {
+        for folder in place.folders {
+            match (folder.strip_prefix('.'), place.form) {
+                (Some(_), _) => own.push((*folder).to_owned()),
+                (None, DefinitionForm::Folder(file)) => own.push(format!("{folder}/*/{file}")),
+                (None, DefinitionForm::Markdown) => own.push(format!("{folder}/*.md")),
+                (None, DefinitionForm::Resource(_)) => {
+                    own.extend(RESOURCES.map(|ending| format!("{folder}/*.{ending}")));
+                }
+            }
+        }
+    }
+    let shared = named_collection(project);
+    if let Some(shared) = shared.strip_prefix(&project.root).ok().and_then(Path::to_str) {
+        let inside: Vec<String> = own.iter().map(|pattern| format!("{shared}/{pattern}")).collect();
+        own.extend(inside);
+        own.push(format!("{shared}/{COLLECTION}"));
+    }
+    own
+}
+
 /// Everything of a sort.
 pub fn entries(project: &OnDisk, sort: Sort) -> Vec<Entry> {
     let reader = Reader { project, sort };
-    match sort {
+    let mut found = match sort {
         Sort::Workflow => reader.workflows(),
-        Sort::Tool => reader.described(&[".tools"], "TOOL.md"),
-        Sort::Driver => reader.described(&[".drivers"], "DRIVER.md"),
-        Sort::Action => reader.described(&[".actions"], "ACTION.md"),
-        Sort::Routine => reader.described(&[".routines"], "ROUTINE.md"),
-        Sort::Skill => reader.described(&["skills", ".claude/skills"], "SKILL.md"),
-        Sort::Agent => {
-            let mut found = reader.settings("agents", project.config.agents.keys());
-            found.extend(reader.files(&["agents", ".claude/agents"], &["md"]));
-            found.extend(reader.resources(&["agents", ".ioa/agents"], "Agent"));
-            found
-        }
+        Sort::Agent => reader.settings("agents", project.config.agents.keys()),
         Sort::Server => reader.servers(),
-        Sort::Context => reader.files(&["context", ".claude/context"], &["md"]),
-        Sort::Domain => reader.resources(&["domains", ".ioa/domains"], "Domain"),
-        Sort::Governance => reader.resources(&["governance", ".ioa/governance"], "Governance"),
-        Sort::Policy => reader.described(&[".policies"], "POLICY.md"),
         Sort::Role => reader.settings("roles", project.config.roles.keys()),
         Sort::Secret => reader.secrets(),
+        _ => Vec::new(),
+    };
+    for place in places(sort) {
+        found.extend(match place.form {
+            DefinitionForm::Folder(file) => reader.described(place.folders, file),
+            DefinitionForm::Markdown => reader.files(place.folders, &["md"]),
+            DefinitionForm::Resource(kind) => reader.resources(place.folders, kind),
+        });
     }
+    found
 }
 
 struct Reader<'a> {
@@ -86,7 +157,7 @@ impl Reader<'_> {
 
     /// Resources of IOA of one kind. A file that does not say its kind is taken for it.
     fn resources(&self, folders: &[&str], kind: &str) -> Vec<Entry> {
-        let all = self.files(folders, &["yaml", "yml"]).into_iter();
+        let all = self.files(folders, &RESOURCES).into_iter();
         all.filter(|entry| entry.kind.as_deref().is_none_or(|found| found == kind))
             .map(|entry| Entry { kind: None, ..entry })
             .collect()
@@ -180,16 +251,20 @@ impl Reader<'_> {
     }
 }
 
-/// The folder of things that projects share: what `skein.toml` says, or `collection` where it is one.
-fn collection(project: &OnDisk) -> Option<PathBuf> {
-    let folder = match &project.config.collection {
-        Some(named) => match named.strip_prefix("~/") {
-            Some(rest) => PathBuf::from(std::env::var_os("HOME")?).join(rest),
-            None => project.root.join(named),
-        },
-        None => project.root.join("collection"),
-    };
+/// The folder of things that projects share, where it is one.
+pub(crate) fn collection(project: &OnDisk) -> Option<PathBuf> {
+    let folder = named_collection(project);
     folder.join(COLLECTION).is_file().then_some(folder)
+}
+
+/// The folder that `skein.toml` names for things that projects share, or `collection`.
+fn named_collection(project: &OnDisk) -> PathBuf {
+    let named = project.config.collection.as_deref().unwrap_or("collection");
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    match named.strip_prefix("~/").zip(home) {
+        Some((rest, home)) => home.join(rest),
+        None => project.root.join(named),
+    }
 }
 
 /// What is in a folder, in order.

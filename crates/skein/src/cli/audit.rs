@@ -10,11 +10,8 @@ use std::{
 use clap::{Args, Subcommand};
 use rustix::fs::{Mode, OFlags, open};
 use serde_json::{Map, Value, json};
-use skein_core::{engine::utc, time::Time};
-use skein_dialects::Units;
 use skein_host::{
     audit::{Broken, Chain, LINE_BYTES},
-    clock::Clock,
     store::{Noted, Store},
 };
 
@@ -22,6 +19,7 @@ use crate::{
     exit::Exit,
     live::one_line,
     output::{Output, is_unread},
+    since,
     state::{State, failed},
 };
 
@@ -81,7 +79,7 @@ struct Filter<'a> {
 
 impl<'a> Filter<'a> {
     fn of(arguments: &'a Arguments, output: Output) -> Result<Filter<'a>, Exit> {
-        let since = arguments.since.as_deref().map(|text| since(text, output)).transpose()?;
+        let since = arguments.since.as_deref().map(|text| since::parse(text, output)).transpose()?;
         let (run, actor) = (arguments.run.as_deref(), arguments.actor.as_deref());
         Ok(Filter { run, actor, action: arguments.action.as_deref(), since })
     }
@@ -99,23 +97,6 @@ impl<'a> Filter<'a> {
     }
 }
 
-fn since(text: &str, output: Output) -> Result<String, Exit> {
-    if let Ok(ago) = Units::All.parse(text) {
-        let now = Clock::default().now().0;
-        return Ok(utc(Time(now.saturating_sub(i64::try_from(ago.0).unwrap_or(i64::MAX)))));
-    }
-    let form = "0000-00-00T00:00:00Z";
-    let fits = text.bytes().zip(form.bytes()).all(|(found, wanted)| match wanted {
-        b'0' => found.is_ascii_digit(),
-        wanted => found == wanted,
-    });
-    if fits && (text.len() == form.len() || text.len() == 10) {
-        return Ok(text.to_owned());
-    }
-    let hint = "a date such as 2026-11-16, a time such as 2026-11-16T08:00:00Z, or how long ago, such as 24h";
-    Err(output.refuse(Exit::Usage, &format!("`{text}` is no time"), Some(hint)))
-}
-
 /// Reads what is kept, one record after the other, until `each` has enough.
 fn each(state: &State, output: Output, each: &mut dyn FnMut(Noted) -> bool) -> Result<(), Exit> {
     state.store.audit(0, each).map_err(|error| failed(&error, output))
@@ -125,7 +106,7 @@ fn list(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<E
     let filter = Filter::of(arguments, output)?;
     let mut count = 0_u64;
     if output.is_json() {
-        output.exact("{\n  \"records\": [");
+        output.json_text("{\n  \"records\": [");
     }
     if let Some(state) = State::find(given, output)? {
         each(&state, output, &mut |noted| {
@@ -134,7 +115,7 @@ fn list(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<E
             if filter.takes(&record) {
                 let comma = if count > 0 { "," } else { "" };
                 match output.is_json() {
-                    true => output.exact(&format!("{comma}\n    {record}")),
+                    true => output.json_text(&format!("{comma}\n    {record}")),
                     false => output.text(&line(&record, output)),
                 }
                 count += 1;
@@ -143,8 +124,8 @@ fn list(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<E
         })?;
     }
     match (output.is_json(), count) {
-        (true, 0) => output.exact("]\n}\n"),
-        (true, _) => output.exact("\n  ]\n}\n"),
+        (true, 0) => output.json_text("]\n}\n"),
+        (true, _) => output.json_text("\n  ]\n}\n"),
         (false, 0) => output.text("No records.\n"),
         (false, _) => {}
     }
@@ -173,7 +154,7 @@ fn line(record: &Value, output: Output) -> String {
 fn export(given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
     if let Some(state) = State::find(given, output)? {
         each(&state, output, &mut |noted| {
-            output.exact(&format!("{}\n", String::from_utf8_lossy(&noted.line)));
+            output.json_text(&format!("{}\n", String::from_utf8_lossy(&noted.line)));
             !is_unread()
         })?;
     }

@@ -33,7 +33,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, given: Option<&Path>, output: Output) -> Exit {
-    let here = || OnDisk::root_of(Path::new(".")).join(state::NAME);
+    let here = || OnDisk::root().join(state::NAME);
     let state = given.map_or_else(here, Path::to_owned);
     if let (Some(what), Some(runs)) = (&arguments.leave, arguments.runs) {
         return match bench::leave(&state, what, runs) {

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use clap::Args;
-use skein_core::{engine::Input, ir::RunStatus};
+use skein_core::{engine::Input, ids::RunId, ir::RunStatus};
 use skein_host::{
+    identity::current_user,
     secret::Secrets,
-    store::{RunRow, Store},
+    store::{RunRow, Sqlite, Store},
 };
 
 use super::decide::said;
@@ -14,7 +15,6 @@ use crate::{
     exit::Exit,
     output::Output,
     own::{self, Own},
-    person,
     say::{self, Taken},
     state::State,
     watch::{self, Follow, Over},
@@ -35,9 +35,11 @@ pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit 
 }
 
 fn cancel(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row) = State::with_run(given, &arguments.run, output)?;
+    let opened = State::with_run(given, &arguments.run, output);
+    let (state, row) = opened.inspect_err(|exit| stop_unopened(*exit, arguments, given, output))?;
+    crate::state::refuse_shortened(&row, output)?;
     say::outside(&state, &row.run, "cancel the run", output)?;
-    let input = Input::Cancel { by: person::name(), reason: arguments.reason.clone() };
+    let input = Input::Cancel { by: current_user(), reason: arguments.reason.clone() };
     let taken = say::say(&state, &row.run, &input, output)?;
     let run = &row.run;
     let exit = match taken {
@@ -57,6 +59,18 @@ fn cancel(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result
     Ok(exit)
 }
 
+/// Stops the workers of a run whose state folder cannot be opened, such as on a disk without any space.
+fn stop_unopened(exit: Exit, arguments: &Arguments, given: Option<&Path>, output: Output) {
+    if exit != Exit::Store {
+        return;
+    }
+    if let Ok(run) = RunId::new(&arguments.run)
+        && Sqlite::ask_all_to_leave(&State::place(given), &run) > 0
+    {
+        output.warn(&format!("whoever has run `{run}` was told to stop its workers and to leave it"));
+    }
+}
+
 fn tell(text: &str, output: Output) {
     if !output.is_json() {
         output.text(text);
@@ -68,18 +82,28 @@ fn carry_through(state: &State, row: &RunRow, output: Output) -> Result<Exit, Ex
     let about = say::about(row, output)?;
     // Without its secrets a step that undoes something is held, and says so.
     let secrets = Secrets::load(&about.secrets).unwrap_or_default();
-    let (plan, before) = state.recall(row, output)?;
-    let before = before.events;
+    let (plan, _) = state.recall(row, output)?;
     let own = Own::new(state, secrets, own::workers(&about.project), output)?;
-    own.listen(vec![row.run.clone()], &person::name(), output)?;
-    own.resume(&row.run, output)?;
+    own.listen(vec![row.run.clone()], &current_user(), output)?;
+    let before = own.resume(&row.run, output)?;
     let kept = state.kept(&row.run);
     let (store, workspace) = (&*state.store as &dyn Store, about.workspace.as_path());
     // One object is printed at the end, and it is not the run's.
     let quiet = output.is_json();
-    let (waits, had, ask) = (false, false, None);
-    let follow =
-        Follow { run: &row.run, plan, store, workspace, kept: &kept, before, waits, quiet, had, ask };
+    let (waits, had, ask, warnings) = (false, false, None, &about.warnings[..]);
+    let follow = Follow {
+        run: &row.run,
+        plan,
+        store,
+        workspace,
+        warnings,
+        kept: &kept,
+        before,
+        waits,
+        quiet,
+        had,
+        ask,
+    };
     let last = watch::follow(follow, &own.told, &|| None, output);
     if last.over == Over::Waits {
         own.host.leave(std::slice::from_ref(&row.run));

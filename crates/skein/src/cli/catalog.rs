@@ -1,13 +1,13 @@
 //! `skein catalog`: everything that a workflow of the project can name, where it is described, and who uses it.
 
-use std::{fmt::Write, path::Path};
+use std::fmt::Write;
 
 use clap::Args;
 use serde_json::{Value, json};
 use skein_core::closest::closest;
 use skein_dialects::{Diagnostic, Sort, render};
 
-use super::load::around;
+use super::load::open_project;
 use crate::{
     catalog::{Entry, Use, Uses},
     described,
@@ -26,7 +26,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, output: Output) -> Exit {
-    let project = match around(Path::new("."), output) {
+    let project = match open_project(output) {
         Ok(project) => project,
         Err(exit) => return exit,
     };

@@ -9,10 +9,15 @@ use skein_core::{
     engine::{Decision, Input, Opening, utc},
     view::{self, Names, OpeningView},
 };
-use skein_host::store::{OpenRow, RunRow, Store};
+use skein_host::{
+    inbox::DecisionRequest,
+    store::{OpenRow, RunRow, Store},
+};
 
 use crate::{
     exit::Exit,
+    inbox,
+    invocation::words,
     output::Output,
     say::{self, Taken},
     state::State,
@@ -40,7 +45,12 @@ fn decide(
     given: Option<&Path>,
     output: Output,
 ) -> Result<Exit, Exit> {
+    if let Some(inbox) = inbox::of_another(given) {
+        let (run, step, reason) = (arguments.run.clone(), arguments.step.clone(), arguments.reason.clone());
+        return Ok(inbox::leave(&inbox, &DecisionRequest { run, step, decision, reason }, output));
+    }
     let (state, row) = State::with_run(given, &arguments.run, output)?;
+    crate::state::refuse_shortened(&row, output)?;
     let (word, done) = match decision {
         Decision::Approve => ("approve", "approved"),
         Decision::Reject => ("reject", "rejected"),
@@ -48,7 +58,7 @@ fn decide(
     let meant = arguments.step.as_ref().map_or(String::new(), |step| format!(" `{step}`"));
     say::outside(&state, &row.run, &format!("{word}{meant}"), output)?;
     let open = opening(&state, &row, arguments.step.as_deref(), output)?;
-    let by = say::actor(&say::about(&row, output)?.project, output)?;
+    let by = say::actor(&say::about(&row, output)?, output)?;
     let name = by.name.clone();
     let input = Input::Decide { opening: open.opening, decision, by, reason: arguments.reason.clone() };
     let taken = say::say(&state, &row.run, &input, output)?;
@@ -92,7 +102,7 @@ fn others(
 /// What became of the run of which something was said.
 pub fn said(state: &State, row: &RunRow, taken: &Taken) -> serde_json::Value {
     let status = state.store.run(&row.run).ok().flatten().map_or(row.head.status, |row| row.head.status);
-    let next = (*taken == Taken::Here).then(|| format!("skein resume {}", row.run));
+    let next = (*taken == Taken::Here).then(|| format!("{} resume {}", words(), row.run));
     json!({"run_id": row.run, "status": status, "next": next})
 }
 
@@ -107,25 +117,20 @@ pub fn then(row: &RunRow, taken: &Taken) -> String {
 
 /// The gate or hold that is meant.
 fn opening(state: &State, row: &RunRow, step: Option<&str>, output: Output) -> Result<OpenRow, Exit> {
-    let open: Vec<&OpenRow> = row.open.iter().filter(|open| open.kind != "wait").collect();
-    let Some(step) = step else {
-        return match open[..] {
-            [one] => Ok(one.clone()),
-            [] => {
-                let message = format!("nothing in run `{}` waits for a decision", row.run);
-                Err(output.refuse(Exit::Refused, &message, None))
-            }
-            _ => {
-                let steps: Vec<String> = open.iter().take(5).map(|open| format!("`{}`", open.step)).collect();
-                let message = format!("{} steps of run `{}` wait for a decision", open.len(), row.run);
-                Err(output.refuse(Exit::Usage, &message, Some(&format!("name one of {}", steps.join(", ")))))
-            }
-        };
-    };
-    match open.iter().rfind(|open| open.step == step) {
-        Some(found) => Ok((*found).clone()),
-        None => Err(not_open(state, row, step, &open, output)?),
+    if let Some(found) = say::find_opening(row, step) {
+        return Ok(found.clone());
     }
+    let open: Vec<&OpenRow> = say::openings(row).collect();
+    if let Some(step) = step {
+        return Err(not_open(state, row, step, &open, output)?);
+    }
+    if open.is_empty() {
+        let message = format!("nothing in run `{}` waits for a decision", row.run);
+        return Err(output.refuse(Exit::Refused, &message, None));
+    }
+    let steps: Vec<String> = open.iter().take(5).map(|open| format!("`{}`", open.step)).collect();
+    let message = format!("{} steps of run `{}` wait for a decision", open.len(), row.run);
+    Err(output.refuse(Exit::Usage, &message, Some(&format!("name one of {}", steps.join(", ")))))
 }
 
 /// Why a step cannot be decided: it was, it waits for something else, or there is none.

@@ -13,19 +13,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use skein_core::{ids::RunId, ir::RunStatus};
 use skein_host::{
     crew::About,
     host::Begin,
     secret::Secrets,
     store::Store,
-    workspace::{Root, RunDir},
+    workspace::{Contexts, Root, RunDir},
 };
 
 use crate::{
-    context,
+    context::{self, ContextTaken},
     exit::Exit,
+    invocation::words,
     output::Output,
     own::Own,
     state::{State, failed},
@@ -34,32 +35,47 @@ use crate::{
 /// What the process in the background prints, in the folder of the run.
 const PRINTED: &str = "output.log";
 
-/// Begins a run here, durable and with nothing at work, and leaves it to a process in the background.
-pub fn begin(state: &State, begin: Begin, about: &About, output: Output) -> Result<Exit, Exit> {
+/// Begins a run here, durable and with nothing at work, and leaves it to nobody.
+pub fn begin_queued(state: &State, begin: Begin, output: Output) -> Result<(), Exit> {
     let run = begin.start.run.clone();
     let own = Own::new(state, Secrets::default(), 0, output)?;
-    context::hold_or_refuse(&own.contexts, state, &run, (&begin.plan, about), output)?;
     own.host.begin(vec![begin]).map_err(|error| failed(&error, output))?;
     own.host.leave(std::slice::from_ref(&run));
-    drop(own);
-    leave(state, &run, output)
+    Ok(())
 }
 
-/// Leaves a run that nobody has to a process in the background.
-pub fn leave(state: &State, run: &RunId, output: Output) -> Result<Exit, Exit> {
+/// Begins a run here, and leaves it to a process in the background.
+pub fn begin(state: &State, begin: Begin, about: &About, output: Output) -> Result<Exit, Exit> {
+    let run = begin.start.run.clone();
+    // One whose folder is in use waits in the background; one whose folder is nested could never start.
+    match context::hold(&Contexts::default(), state, &run, &begin.plan, about) {
+        Err(taken @ ContextTaken::Nested(_)) => return Err(taken.refuse(output)),
+        Err(taken @ ContextTaken::InUse(_)) => context::tell_queued(&run, &taken, output),
+        Ok(()) => {}
+    }
+    begin_queued(state, begin, output)?;
+    leave(state, &run, &about.warnings, output)
+}
+
+/// Leaves a run that nobody has to a process in the background. The warnings about its workflow are part of the JSON.
+pub fn leave(state: &State, run: &RunId, warnings: &[Value], output: Output) -> Result<Exit, Exit> {
     let row = state.store.run(run).map_err(|error| failed(&error, output))?;
     // What could not be undone is tried again.
     let over = row.is_some_and(|row| row.head.closed && row.head.status != RunStatus::UndoFailed);
     let printed = if over { None } else { Some(start(state, run, output)?) };
     if output.is_json() {
-        output.json(&json!({"run_id": run, "output": printed}));
+        let mut object = json!({"run_id": run, "output": printed});
+        if !warnings.is_empty() {
+            object["diagnostics"] = Value::from(warnings);
+        }
+        output.json(&object);
         return Ok(Exit::Done);
     }
     output.text(&format!("run {run} goes on in the background\n"));
     let rows = [
-        format!("skein runs {run} --follow"),
-        format!("skein logs {run} --follow"),
-        format!("skein cancel {run}"),
+        format!("{} runs {run} --follow", words()),
+        format!("{} logs {run} --follow", words()),
+        format!("{} cancel {run}", words()),
     ];
     output.text(&rows.iter().map(|row| format!("  {row}\n")).collect::<String>());
     Ok(Exit::Done)

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     exit::Exit,
+    invocation::words,
     live::{class, log_end, one_line, outermost, quoted},
     output::Output,
     say,
@@ -240,15 +241,17 @@ fn show(named: &Named, given: Option<&Path>, output: Output) -> Result<Exit, Exi
 /// What makes sense now, as it can be pasted.
 fn next(row: &RunRow, dead: &Dead) -> Vec<String> {
     let (run, id) = (quoted(dead.run.as_str()), quoted(&dead.id().to_string()));
-    let mut next = vec![format!("skein logs {run} {}", quoted(&dead.row.step))];
+    let mut next = vec![format!("{} logs {run} {}", words(), quoted(&dead.row.step))];
     match &dead.settled {
-        Some(Settled { how: How::Rerun(by), .. }) => next.push(format!("skein runs {}", quoted(by.as_str()))),
+        Some(Settled { how: How::Rerun(by), .. }) => {
+            next.push(format!("{} runs {}", words(), quoted(by.as_str())))
+        }
         Some(_) => {}
         None if row.head.closed => {
-            next.push(format!("skein dlq rerun {id}"));
-            next.push(format!("skein dlq drop {id}"));
+            next.push(format!("{} dlq rerun {id}", words()));
+            next.push(format!("{} dlq drop {id}", words()));
         }
-        None => next.push(format!("skein runs {run} --follow")),
+        None => next.push(format!("{} runs {run} --follow", words())),
     }
     next
 }

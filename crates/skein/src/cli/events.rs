@@ -20,8 +20,8 @@ use crate::{
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct Arguments {
-    /// The run, by its id or how that begins.
-    run: String,
+    /// The run, by its id or how that begins; the newest unless told otherwise, as for `-`.
+    run: Option<String>,
 }
 
 pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
@@ -29,7 +29,7 @@ pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit 
 }
 
 fn events(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row) = State::with_run(given, &arguments.run, output)?;
+    let (state, row) = State::with_run_or_newest(given, arguments.run.as_deref(), output)?;
     let plan = state.plan(&row, output)?;
     match output.format {
         Format::Human => {
@@ -44,7 +44,7 @@ fn events(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result
         Format::Jsonl => {
             let mut jsonl = Jsonl::new(plan);
             each(&state, &row, output, |batch| {
-                output.exact(&jsonl.row(batch)?);
+                output.json_text(&jsonl.row(batch)?);
                 Ok(())
             })
         }
@@ -56,16 +56,16 @@ fn events(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result
 fn object(state: &State, row: &RunRow, plan: Plan, output: Output) -> Result<(), Exit> {
     let mut jsonl = Jsonl::new(plan);
     let run = serde_json::to_string(&row.run).expect("a name is text");
-    output.exact(&format!("{{\n  \"run_id\": {run},\n  \"events\": ["));
+    output.json_text(&format!("{{\n  \"run_id\": {run},\n  \"events\": ["));
     let mut begun = false;
     each(state, row, output, |batch| {
         for line in jsonl.row(batch)?.lines() {
-            output.exact(&format!("{}\n    {line}", if begun { "," } else { "" }));
+            output.json_text(&format!("{}\n    {line}", if begun { "," } else { "" }));
             begun = true;
         }
         Ok(())
     })?;
-    output.exact(if begun { "\n  ]\n}\n" } else { "]\n}\n" });
+    output.json_text(if begun { "\n  ]\n}\n" } else { "]\n}\n" });
     Ok(())
 }
 

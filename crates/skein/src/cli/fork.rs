@@ -1,26 +1,30 @@
-//! `skein fork`: a new run of the same plan that goes on from a step, with the results of what came before it.
+//! `skein fork`: a new run that goes on from a step, or with the workflow as it is now, with results of one that is over.
 
 use std::path::Path;
 
 use clap::Args;
 use skein_core::{
     closest::did_you_mean,
-    engine::{Again, Fork, NoFork},
+    engine::{Fork, NoFork},
     ids::RunId,
 };
 use skein_host::{
     clock::Clock,
     host::{Begin, ForkError, fork as prepare, new_id},
+    identity::current_user,
     store::{DeadId, How, RunRow, Settled, Store, StoreError, WhichDead},
     workspace::{Root, RunDir},
 };
 
-use super::run::{How as Stay, start};
+use super::{
+    reload,
+    run::{How as Stay, start},
+};
 use crate::{
     exit::Exit,
     live::{one_line, outermost},
     output::{Format, Output},
-    own, person, say, scratch,
+    own, say, scratch,
     state::{State, failed},
 };
 
@@ -33,16 +37,65 @@ pub struct Arguments {
     /// The run, by its id or how that begins.
     run: String,
     /// The first step that is done again, with all that comes after it.
-    #[arg(long, value_name = "STEP")]
-    from: String,
+    #[arg(long, value_name = "STEP", required_unless_present = "reload")]
+    from: Option<String>,
+    #[command(flatten)]
+    reload: reload::Arguments,
     #[command(flatten)]
     how: Stay,
 }
 
 pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
-    let forked = State::with_run(state, &arguments.run, output)
-        .and_then(|(state, row)| fork(&state, &row, &arguments.from, &arguments.how, output));
+    let forked =
+        State::with_run(state, &arguments.run, output).and_then(|(state, row)| match &arguments.from {
+            Some(from) if !arguments.reload.reload => fork(&state, &row, from, &arguments.how, output),
+            from => fork_anew(&state, &row, from.as_deref(), arguments, output),
+        });
     forked.unwrap_or_else(|exit| exit)
+}
+
+/// Forks a run with the workflow and the configuration as they are now.
+fn fork_anew(
+    state: &State,
+    row: &RunRow,
+    from: Option<&str>,
+    arguments: &Arguments,
+    output: Output,
+) -> Result<Exit, Exit> {
+    say::outside(state, &row.run, "fork the run", output)?;
+    check(row, output)?;
+    let reloaded = reload::reload(state, row, from, &arguments.reload, output)?;
+    if arguments.reload.plan {
+        match output.is_json() {
+            true => output.json(&reloaded.object(row)),
+            false => output.text(&reloaded.text(row, output)),
+        }
+        return Ok(Exit::Done);
+    }
+    let run = new_id();
+    let begin = reloaded.fork.begin(&state.path, run.clone());
+    let Some(begin) = begin.map_err(|error| refused(row, &error, output))? else {
+        return Err(unchanged(row, output));
+    };
+    let settles = again(state, row, &reloaded.fork.fork, &run).map_err(|error| failed(&error, output))?;
+    let plan = scratch::found(&begin.plan, state, &run);
+    let begin = Begin { settles, about: reloaded.about.value(), plan, ..begin };
+    if output.format == Format::Human {
+        output.text(&reloaded.text(row, output));
+    }
+    let about = &reloaded.about;
+    let ended = start(state, begin, about, own::workers(&about.project), &arguments.how, output);
+    if ended.is_err() {
+        clear(state, &run);
+    }
+    ended
+}
+
+fn unchanged(row: &RunRow, output: Output) -> Exit {
+    let run = &row.run;
+    let message = format!("nothing to do: no step changed since run `{run}`, and all of its results stand");
+    let hint = format!("`skein fork {run} --reload --from STEP` does a step again");
+    output.refuse(Exit::Refused, &message, Some(&hint))
 }
 
 /// Forks a run from a step.
@@ -51,7 +104,7 @@ pub fn fork(state: &State, row: &RunRow, from: &str, how: &Stay, output: Output)
     say::outside(state, &row.run, "fork the run", output)?;
     check(row, output)?;
     let mut about = say::about(row, output)?;
-    about.user = person::name();
+    about.user = current_user();
     // What is recorded is another run.
     about.record = None;
     let run = new_id();
@@ -81,7 +134,7 @@ fn again(state: &State, row: &RunRow, fork: &Fork, by: &RunId) -> Result<Vec<(De
 
 /// What someone at this terminal did about a dead letter, now.
 pub fn settled(how: How) -> Settled {
-    Settled { how, by: Some(person::name()), at: Some(Clock::new().now()) }
+    Settled { how, by: Some(current_user()), at: Some(Clock::new().now()) }
 }
 
 /// The folder of a run that never came to be goes.
@@ -95,6 +148,7 @@ fn clear(state: &State, run: &RunId) {
 /// Says no to a run that goes on: two would work in one workspace.
 fn check(row: &RunRow, output: Output) -> Result<(), Exit> {
     let run = &row.run;
+    crate::state::refuse_shortened(row, output)?;
     if let Some(why) = &row.quarantined {
         let message = format!("run `{run}` was set aside: {why}");
         return Err(output.refuse(
@@ -116,7 +170,7 @@ fn not_over(row: &RunRow, output: Output) -> Exit {
     output.refuse(Exit::Refused, &message, Some(&hint))
 }
 
-fn refused(row: &RunRow, error: &ForkError, output: Output) -> Exit {
+pub fn refused(row: &RunRow, error: &ForkError, output: Output) -> Exit {
     let run = &row.run;
     let (message, hint) = match error {
         ForkError::NoFork(NoFork::NotOver) => return not_over(row, output),
@@ -152,14 +206,7 @@ fn told(row: &RunRow, from: &str, fork: &Fork, workspace: &str) -> String {
         steps => format!("Reused of run {}: {}.\n", row.run, listed(steps)),
     };
     for (step, why) in fork.again.iter().take(NAMED) {
-        let why = match why {
-            Again::Undone => "it was undone",
-            Again::Failed => "the run failed by it",
-            Again::Cancelled => "it was cancelled",
-            Again::Conflict => "what it could not merge is settled again",
-            Again::After => "it comes after one that is",
-        };
-        text += &format!("Done again: {step}, because {why}.\n");
+        text += &format!("Done again: {step}, because {}.\n", reload::because(*why));
     }
     if fork.again.len() > NAMED {
         text += &format!("Done again: {} more.\n", fork.again.len() - NAMED);

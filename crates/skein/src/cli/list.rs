@@ -1,15 +1,13 @@
 //! `skein list`: the workflows of the project.
 
-use std::path::Path;
-
 use serde_json::json;
 use skein_dialects::{Report, check};
 
-use super::load::around;
+use super::load::open_project;
 use crate::{exit::Exit, output::Output};
 
 pub fn run(output: Output) -> Exit {
-    let project = match around(Path::new("."), output) {
+    let project = match open_project(output) {
         Ok(project) => project,
         Err(exit) => return exit,
     };
@@ -25,7 +23,7 @@ pub fn run(output: Output) -> Exit {
     if output.is_json() {
         output.json(&json!({"workflows": rows.iter().map(Row::json).collect::<Vec<_>>()}));
     } else if rows.is_empty() {
-        output.text("No workflows in `.workflows` or `workflows`.\n");
+        output.text("No workflows in `.workflows`, `workflows` or `artifacts/workflows`.\n");
     } else {
         let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or_default();
         output.text(&rows.iter().map(|row| row.line(width, output)).collect::<String>());

@@ -8,30 +8,37 @@ use std::{
 use clap::Args;
 use serde_json::json;
 use skein_core::{closest::did_you_mean, engine::AttemptId, plan::Plan};
-use skein_host::store::{Owner, RunRow, Store};
+use skein_host::{
+    store::{Owner, RunRow, Store},
+    worker::shown,
+    workspace::RunDir,
+};
 
 use crate::{
     changes::Changes,
     exit::Exit,
     live::one_line,
     output::{Output, is_unread},
-    printed::{Log, Logs, Meant},
+    printed::{Log, LogFile, Logs, Meant},
     state::{State, failed},
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct Arguments {
-    /// The run, by its id or how that begins.
-    run: String,
+    /// The run, by its id or how that begins; the newest unless told otherwise, as for `-`.
+    run: Option<String>,
     /// The path of a step; all of them unless told otherwise.
     step: Option<String>,
     /// Only this attempt of the step and what checked it, from 1 in the order in which they were started.
     #[arg(long, value_name = "NUMBER", requires = "step")]
     attempt: Option<u32>,
-    /// What each attempt changed in its workspace, in place of what it printed.
+    /// Show the changes of the run, or of each attempt of a step, instead of the output.
     #[arg(long, conflicts_with = "follow")]
     changes: bool,
+    /// Show the prompt of each attempt instead of its output.
+    #[arg(long, conflicts_with_all = ["follow", "changes"])]
+    prompt: bool,
     /// Show what is printed until the run is over or left.
     #[arg(long)]
     follow: bool,
@@ -45,22 +52,37 @@ pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit 
 }
 
 fn logs(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row) = State::with_run(given, &arguments.run, output)?;
+    let (state, row) = State::with_run_or_newest(given, arguments.run.as_deref(), output)?;
     let plan = state.plan(&row, output)?;
     let meant = Meant { step: arguments.step.as_deref(), number: arguments.attempt };
-    let mut logs = Logs::new(&plan, state.kept(&row.run), meant, arguments.changes);
+    let which = match (arguments.changes, arguments.prompt) {
+        (true, _) => LogFile::Changes,
+        (false, true) => LogFile::Prompt,
+        (false, false) => LogFile::Output,
+    };
+    let mut logs = Logs::new(&plan, state.kept(&row.run), meant, which);
     let follow = arguments.follow && !output.is_json();
     // Before the first look, so that nothing is missed in between.
     let changes = Changes::of_journal(&state.path)
         .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;
     let mut over = look(&state, &row, &mut logs, output)?;
     check(&logs, &Looked { plan: &plan, row: &row, meant }, !follow || over, output)?;
+    if arguments.prompt && !logs.all.is_empty() && !logs.all.iter().any(|log| log.file.is_file()) {
+        let what = arguments.step.as_deref().map_or("this run".to_owned(), |step| format!("`{step}`"));
+        let hint = "prompts are kept of agents and scripts; tools and commands have inputs alone";
+        return Err(output.refuse(Exit::Refused, &format!("no prompt of {what} is kept"), Some(hint)));
+    }
     if output.is_json() {
         let objects: Vec<_> = logs.all.iter().map(Log::object).collect();
-        output.json(&json!({"run_id": row.run, "logs": objects}));
+        let changes = RunDir::run_changes_below(&state.kept(&row.run));
+        output.json(&json!({"run_id": row.run, "logs": objects, "changes": changes}));
         return Ok(Exit::Done);
     }
-    let titled = !arguments.raw && (follow || logs.all.len() > 1);
+    if arguments.changes && arguments.step.is_none() {
+        return run_changes(&state.kept(&row.run), arguments.raw, output);
+    }
+    let of_agent = which == LogFile::Output && logs.all.iter().any(Log::is_of_agent);
+    let titled = !arguments.raw && (follow || logs.all.len() > 1 || of_agent);
     let mut page = Page { output, raw: arguments.raw, titled, last: None, whole: true };
     page.show(&mut logs)?;
     while follow && !over && !is_unread() {
@@ -71,6 +93,32 @@ fn logs(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<E
         page.show(&mut logs)?;
     }
     Ok(Exit::Done)
+}
+
+/// One diff of all that a run changed.
+fn run_changes(kept: &Path, raw: bool, output: Output) -> Result<Exit, Exit> {
+    let files = RunDir::run_changes_below(kept);
+    if files.is_empty() {
+        output.text("Nothing that git would show was changed.\n");
+    }
+    for file in files {
+        let text = std::fs::read(&file).map_err(|error| {
+            let message = format!("the changes `{}` cannot be read: {error}", file.display());
+            output.refuse(Exit::Store, &message, None)
+        })?;
+        match raw {
+            true => drop(io::stdout().lock().write_all(&text)),
+            false => output.exact(&shown(&text)),
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Prints what all attempts of a run printed so far, each under its name.
+pub fn show_all(state: &State, row: &RunRow, plan: &Plan, output: Output) -> Result<(), Exit> {
+    let mut logs = Logs::new(plan, state.kept(&row.run), Meant { step: None, number: None }, LogFile::Output);
+    look(state, row, &mut logs, output)?;
+    Page { output, raw: false, titled: true, last: None, whole: true }.show(&mut logs)
 }
 
 /// Reads on in the journal. Whether nothing more is to come.

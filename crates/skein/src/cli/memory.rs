@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use skein_core::{engine::utc, limits};
 use skein_host::{
     clock::Clock,
+    identity::current_user,
     memory::{Kind, Memories, Memory, MemoryError, Status},
     worker,
 };
@@ -19,7 +20,6 @@ use crate::{
     exit::Exit,
     live::one_line,
     output::Output,
-    person,
     project::OnDisk,
     state::State,
 };
@@ -125,7 +125,7 @@ fn remember(add: &Add, state: Option<&Path>, output: Output) -> Result<(), Exit>
     if !(0.0..=1.0).contains(&add.confidence) {
         return usage(&format!("a confidence is from 0 to 1, not {}", add.confidence));
     }
-    let state = State::open(state, &OnDisk::root_of(Path::new(".")), output)?;
+    let state = State::open(state, &OnDisk::root(), output)?;
     let memory = Memory {
         id: Memories::new_id(),
         kind: add.kind,
@@ -136,7 +136,7 @@ fn remember(add: &Add, state: Option<&Path>, output: Output) -> Result<(), Exit>
         files: add.files.clone(),
         stages: add.stages.clone(),
         created_at: Clock::new().now(),
-        by: person::name(),
+        by: current_user(),
         approved_by: None,
     };
     let memories = Memories::open(&state.path).map_err(|error| wrong(&error, output))?;
@@ -179,7 +179,7 @@ fn approve(named: &Named, state: Option<&Path>, output: Output) -> Result<(), Ex
     let (memories, mut memory) = find(named, state, output)?;
     if matches!(memory.status, Status::Candidate | Status::Retired) {
         memory.status = Status::Active;
-        memory.approved_by = Some(person::name());
+        memory.approved_by = Some(current_user());
         memories.keep(&memory).map_err(|error| wrong(&error, output))?;
     }
     print(&memory, output);

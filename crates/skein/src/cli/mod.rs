@@ -20,6 +20,7 @@ mod load;
 mod logs;
 mod memory;
 mod plan;
+mod reload;
 mod resume;
 mod resume_all;
 mod run;
@@ -41,6 +42,7 @@ pub use run::{How, refuse, start};
 
 use crate::{
     exit::Exit,
+    invocation,
     output::{Format, Output, reader_left},
 };
 
@@ -56,6 +58,9 @@ pub struct Cli {
     /// Where runs are kept; `.skein` in the project unless told otherwise.
     #[arg(long, global = true, value_name = "DIR", env = "SKEIN_STATE")]
     state: Option<PathBuf>,
+    /// The folder from which the project is looked for, instead of the current one.
+    #[arg(long, global = true, value_name = "DIR")]
+    project: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -107,7 +112,7 @@ enum Command {
     /// Shows what it means that nothing is lost: a run that is killed half way, and goes on.
     Demo(demo::Arguments),
     /// Looks at what there is here to run workflows with, and at what stands in the way.
-    Doctor,
+    Doctor(doctor::Arguments),
     /// Measures how fast Skein is here, beside what the machine can do.
     Bench(bench::Arguments),
     /// Prints completions for a shell.
@@ -175,6 +180,11 @@ pub fn run() -> Exit {
         let hint = "`run`, `resume`, `fork`, `dlq rerun`, `events` and `runs --follow` do";
         return output.refuse(Exit::Usage, "this command does not print lines of JSON", Some(hint));
     }
+    if let Some(folder) = cli.project.as_deref().filter(|folder| !folder.is_dir()) {
+        let message = format!("`--project {}` names no folder", folder.display());
+        return output.refuse(Exit::Usage, &message, None);
+    }
+    invocation::remember(cli.state.as_deref(), cli.project.as_deref());
     let state = cli.state.as_deref();
     match cli.command {
         Command::Validate(arguments) => validate::run(&arguments, output),
@@ -200,7 +210,7 @@ pub fn run() -> Exit {
         Command::Show(arguments) => show::run(&arguments, output),
         Command::Init(arguments) => init::run(&arguments, output),
         Command::Demo(arguments) => demo::run(arguments, output),
-        Command::Doctor => doctor::run(state, output),
+        Command::Doctor(arguments) => doctor::run(&arguments, state, output),
         Command::Bench(arguments) => bench::run(&arguments, state, output),
         Command::Completions(arguments) => completions::run(&arguments, output),
     }

@@ -5,18 +5,19 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use skein_core::{
-    ir::{Kind, Schema},
+    closest::did_you_mean,
+    ir::{Kind, Schema, Workflow},
     plan::{Plan, Problem, ProblemCode},
 };
 use skein_dialects::{Diagnostic, Overridden, Sort, render};
 use skein_host::{
     crew::is_repository,
-    wall,
     workspace::{ROOT_PARAMETER, has_files, with_root},
 };
 
 use super::load::{Loaded, invalid, load};
 use crate::{
+    enforcement,
     exit::Exit,
     output::Output,
     parameters, persona,
@@ -50,13 +51,13 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 
 fn plan(arguments: &Arguments, output: Output) -> Result<(Loaded, PlanView), Exit> {
     let (loaded, plan) = bound(arguments, |_| Ok(None), output)?;
-    let walls = std::env::current_exe().map_err(|error| error.to_string()).and_then(|exe| wall::here(&exe));
+    let enforced = enforcement::of_this_machine();
     // Where no tool is described at all, one warning says so, and not every step.
     let found = match loaded.project.shelf(Sort::Tool).entries() {
         [] => Resolutions::default(),
         _ => Resolutions::of(&plan, &loaded.project),
     };
-    let mut view = PlanView::of(&plan, &persona::known(&plan, &loaded.project), &found, walls);
+    let mut view = PlanView::of(&plan, &persona::known(&plan, &loaded.project), &found, enforced);
     view.no_worktrees = no_worktrees(&plan, &loaded.project.root);
     Ok((loaded, view))
 }
@@ -87,7 +88,9 @@ pub fn bound(
         true => told_root(given, root(&loaded.project)?, schema),
         false => given,
     };
-    let plan = definition.bind(given).map_err(|problems| misgiven(&problems, output))?;
+    let plan =
+        definition.bind(given.clone()).map_err(|problems| misgiven(&problems, &given, schema, output))?;
+    refuse_undeclared(&given, &definition.root().workflow, output)?;
     Ok((loaded, plan))
 }
 
@@ -100,13 +103,30 @@ fn told_root(given: Value, root: Option<PathBuf>, schema: &Schema) -> Value {
     }
 }
 
+/// Refuses parameters that the workflow does not declare, unless it takes any.
+fn refuse_undeclared(given: &Value, workflow: &Workflow, output: Output) -> Result<(), Exit> {
+    let names = given.as_object().into_iter().flat_map(|given| given.keys());
+    let undeclared: Vec<&String> =
+        names.filter(|name| !parameters::is_declared(&workflow.inputs, name)).collect();
+    let Some(first) = undeclared.first() else { return Ok(()) };
+    let quoted: Vec<String> = undeclared.iter().map(|name| format!("`{name}`")).collect();
+    let message = format!("workflow `{}` declares no parameter {}", workflow.id, quoted.join(", "));
+    let known: Vec<&str> = workflow.inputs.properties().map(|(name, _)| name.as_str()).collect();
+    let hint = did_you_mean(first, known.iter().copied()).unwrap_or_else(|| match known.is_empty() {
+        true => "it takes no parameters".to_owned(),
+        false => format!("it declares {}", known.join(", ")),
+    });
+    Err(output.refuse(Exit::Usage, &message, Some(&hint)))
+}
+
 /// Says what is wrong with the parameters.
-fn misgiven(problems: &[Problem], output: Output) -> Exit {
+pub fn misgiven(problems: &[Problem], given: &Value, schema: &Schema, output: Output) -> Exit {
     let told: Vec<String> = problems.iter().map(told).collect();
     let hint = problems.iter().find_map(|problem| problem.hint.clone());
     let missing = problems.iter().find(|problem| problem.code == ProblemCode::MissingParameter);
     let give = missing.map(|problem| format!("give it with `--param {}=VALUE`", name(problem)));
-    output.refuse(Exit::Usage, &told.join("; "), hint.or(give).as_deref())
+    let as_json = || problems.iter().find_map(|problem| parameters::as_json(name(problem), given, schema));
+    output.refuse(Exit::Usage, &told.join("; "), hint.or(give).or_else(as_json).as_deref())
 }
 
 /// A value that does not fit is told with the parameter that it was given for.

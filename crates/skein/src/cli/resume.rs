@@ -7,17 +7,20 @@ use skein_core::{engine::Input, ids::RunId, ir::RunStatus, plan::Plan};
 use skein_host::{
     crew::About,
     host::Recall,
+    identity::current_user,
     store::{ClaimError, Owner, RunRow, Store, StoreError, Which},
 };
 
 use super::{detach, resume_all};
 use crate::{
-    context,
+    context::{self, ContextTaken},
     exit::Exit,
+    inbox,
     output::Output,
     own::{self, Own},
-    person, say,
-    state::{State, failed},
+    result::result,
+    say,
+    state::{State, failed, refuse_shortened},
     taped::Taped,
     watch::{self, Follow, Over},
 };
@@ -37,6 +40,9 @@ pub struct Arguments {
     /// Leave the run to a process in the background.
     #[arg(long, conflicts_with_all = ["all", "no_wait"])]
     detach: bool,
+    /// Go on with a run whose journal lost rows that were acknowledged. Steps whose end was in them are done again.
+    #[arg(long, requires = "run", conflicts_with = "all")]
+    accept_shortened_journal: bool,
     /// This is the process in the background.
     #[arg(long, hide = true)]
     detached: bool,
@@ -54,15 +60,33 @@ fn resume(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result
         Some(run) => State::with_run(given, run, output)?,
         None => only(given, output)?,
     };
+    let row = if arguments.accept_shortened_journal { accept_shortened(&state, &row, output)? } else { row };
     check(&row, output)?;
     if arguments.detach {
-        return detach::leave(&state, &row.run, output);
+        return detach::leave(&state, &row.run, &[], output);
     }
     if arguments.detached {
         detach::begin_session();
     }
     let stay = Stay { waits: !arguments.no_wait, quiet: false, detached: arguments.detached };
     take_up(&state, &row, &stay, output)
+}
+
+/// Accepts that the journal of a run is shortened, and returns the run as it is from now on.
+fn accept_shortened(state: &State, row: &RunRow, output: Output) -> Result<RunRow, Exit> {
+    let run = &row.run;
+    say::outside(state, run, "accept a shortened journal", output)?;
+    let refuse = |message: &str| output.refuse(Exit::Refused, message, None);
+    match state.store.accept_shortened(run).map_err(|error| failed(&error, output))? {
+        None => Err(refuse(&format!("the journal of run `{run}` is not shortened"))),
+        Some(false) => Err(refuse(&format!(
+            "nothing is left of run `{run}` to go on with; it is not listed any more, start it again with `skein run`"
+        ))),
+        Some(true) => {
+            let now = state.store.run(run).map_err(|error| failed(&error, output))?;
+            now.ok_or_else(|| refuse(&format!("there is no run `{run}`")))
+        }
+    }
 }
 
 /// How a run that is taken up is stayed with.
@@ -81,19 +105,35 @@ pub fn take_up(state: &State, row: &RunRow, stay: &Stay, output: Output) -> Resu
     let secrets = own::secrets(&about.secrets, output)?;
     let known = known(state, row);
     let own = Own::new(state, secrets, own::workers(&about.project), output)?;
-    let (plan, before) = match known {
-        Ok(known) => known,
+    let plan = match known {
+        Ok(plan) => plan,
         Err(error) => return Err(unknown(&own, row, &error, output)),
     };
-    context::hold_or_refuse(&own.contexts, state, &row.run, (&plan, &about), output)?;
+    match context::hold(&own.contexts, state, &row.run, &plan, &about) {
+        Ok(()) => {}
+        Err(taken @ ContextTaken::InUse(_)) if row.head.status == RunStatus::Queued => {
+            context::tell_queued(&row.run, &taken, output);
+            if !stay.waits {
+                return leave_queued(state, row, &about, stay, output);
+            }
+            if stay.detached {
+                detach::tell_begun();
+            }
+            context::hold_when_free(&own.contexts, state, &row.run, (&plan, &about), output)?;
+        }
+        // One that has been at work does not wait in line again.
+        Err(taken) => return Err(taken.refuse(output)),
+    }
     // Whoever had the folder until now may have had the run, and brought it to its end.
     let now = state.store.run(&row.run).map_err(|error| failed(&error, output))?;
     check(now.as_ref().unwrap_or(row), output)?;
-    own.listen(vec![row.run.clone()], &person::name(), output)?;
+    own.listen(vec![row.run.clone()], &current_user(), output)?;
+    inbox::receive(state, &about.project, output);
     if row.head.closed {
         undo_again(state, row, output)?;
     }
-    own.resume(&row.run, output)?;
+    // Another process may have had the run, and left it, since it was read.
+    let before = own.resume(&row.run, output)?;
     if stay.detached {
         detach::tell_begun();
     }
@@ -101,17 +141,31 @@ pub fn take_up(state: &State, row: &RunRow, stay: &Stay, output: Output) -> Resu
     Ok(go_on(state, &own, going, output))
 }
 
-/// The plan of a run, and how many events it has.
-fn known(state: &State, row: &RunRow) -> Result<(Plan, u64), StoreError> {
-    let (plan, before) = Recall::new(&*state.store).run(row)?.driver.into_parts();
-    Ok((plan, before.events))
+/// Leaves a run that waits for its context folder, and shows programs how it is.
+fn leave_queued(
+    state: &State,
+    row: &RunRow,
+    about: &About,
+    stay: &Stay,
+    output: Output,
+) -> Result<Exit, Exit> {
+    if output.is_json() && !stay.quiet {
+        let (plan, replayed) = state.recall(row, output)?;
+        output.json(&result(&plan, &replayed, &about.warnings));
+    }
+    Ok(Exit::Waiting)
+}
+
+/// The plan of a run, whose journal can be read.
+fn known(state: &State, row: &RunRow) -> Result<Plan, StoreError> {
+    Ok(Recall::new(&*state.store).run(row)?.driver.into_parts().0)
 }
 
 /// What to say of a journal that cannot be read. One that is damaged is taken all the same: so what the run left running is
 /// ended, and it is set aside.
 fn unknown(own: &Own, row: &RunRow, error: &StoreError, output: Output) -> Exit {
     let taken = match error {
-        StoreError::Damaged(_) => own.resume(&row.run, output),
+        StoreError::Damaged(_) => own.resume(&row.run, output).map(drop),
         _ => Ok(()),
     };
     taken.err().unwrap_or_else(|| failed(error, output))
@@ -120,7 +174,7 @@ fn unknown(own: &Own, row: &RunRow, error: &StoreError, output: Output) -> Exit 
 /// What could not be undone when the run ended is to be tried again: said to it before it is taken, as it hears nothing
 /// once it is over.
 fn undo_again(state: &State, row: &RunRow, output: Output) -> Result<(), Exit> {
-    let input = Input::RetryUndo { by: person::name() };
+    let input = Input::RetryUndo { by: current_user() };
     let body = serde_json::to_vec(&input).expect("an input serialises to JSON");
     state.store.send(&row.run, &body).map(drop).map_err(|error| failed(&error, output))
 }
@@ -153,6 +207,7 @@ fn only(given: Option<&Path>, output: Output) -> Result<(State, RunRow), Exit> {
 /// Says no to what is over, and to what someone has.
 fn check(row: &RunRow, output: Output) -> Result<(), Exit> {
     let run = &row.run;
+    refuse_shortened(row, output)?;
     if row.head.closed && row.head.status != RunStatus::UndoFailed {
         let message = format!("run `{run}` is over: {}", row.head.native_status);
         let hint = format!("`skein runs {run}` shows how it went");
@@ -191,6 +246,7 @@ pub fn go_on(state: &State, own: &Own, going: Going<'_>, output: Output) -> Exit
             plan: going.plan.clone(),
             store: &*state.store,
             workspace: &going.about.workspace,
+            warnings: &going.about.warnings,
             kept: &state.kept(&run),
             before,
             waits: going.waits,

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use skein_core::{
     engine::{Batch, RunState, apply},
     ids::RunId,
@@ -17,6 +17,7 @@ use skein_core::{
 use skein_host::{
     crew::About,
     host::{Recall, ResumeError},
+    identity::current_user,
     secret::{self, Secrets},
     store::{RunRow, Store, StoreError},
 };
@@ -25,12 +26,12 @@ use super::resume::left;
 use crate::{
     context,
     exit::Exit,
+    inbox,
     live::one_line,
     output::{Format, Output},
     own::{self, Own},
-    person,
     result::result,
-    state::State,
+    state::{State, warn_of_shortened},
     watch::{self, Note, Over, Space},
 };
 
@@ -41,6 +42,8 @@ struct One {
     timeline: Timeline,
     over: Option<Over>,
     space: Space,
+    /// Warnings about the workflow, as diagnostics in JSON.
+    warnings: Vec<Value>,
 }
 
 pub fn run(given: Option<&Path>, waits: bool, output: Output) -> Result<Exit, Exit> {
@@ -49,15 +52,17 @@ pub fn run(given: Option<&Path>, waits: bool, output: Output) -> Result<Exit, Ex
         return Err(output.refuse(Exit::Usage, message, Some("name one run, or ask for `--format json`")));
     }
     let state = State::find(given, output)?;
+    let shortened = state.as_ref().map_or(Ok(false), |state| warn_of_shortened(state, output))?;
     let rows = state.as_ref().map_or(Ok(Vec::new()), |state| left(state, output))?;
     let (Some(state), false) = (state, rows.is_empty()) else {
         match output.is_json() {
             true => output.json(&json!({"runs": []})),
             false => output.text("There is nothing to go on with.\n"),
         }
-        return Ok(Exit::Done);
+        return Ok(if shortened { Exit::Store } else { Exit::Done });
     };
     let Adopted { own, mut all, worst } = adopt(&state, &rows, output)?;
+    let worst = if shortened { Some(Exit::Store) } else { worst };
     if !waits {
         leave_waiting(&own, &mut all);
     }
@@ -69,7 +74,7 @@ pub fn run(given: Option<&Path>, waits: bool, output: Output) -> Result<Exit, Ex
         }
     }
     if output.is_json() {
-        let runs: Vec<_> = all.values().map(|one| result(&one.plan, &one.state)).collect();
+        let runs: Vec<_> = all.values().map(|one| result(&one.plan, &one.state, &one.warnings)).collect();
         output.json(&json!({"runs": runs}));
     }
     Ok(exit(&own, &all, worst, output))
@@ -106,9 +111,9 @@ fn adopt(state: &State, rows: &[RunRow], output: Output) -> Result<Adopted, Exit
         let run = row.run.clone();
         match one {
             Ok(one) => match context::hold(&own.contexts, state, &run, &one.plan, &about) {
-                Ok(()) => drop(all.insert(run.clone(), one)),
-                Err(why) => {
-                    left_alone(&run, &why, &mut worst, output);
+                Ok(()) => drop(all.insert(run.clone(), One { warnings: about.warnings, ..one })),
+                Err(taken) => {
+                    left_alone(&run, taken.message(), &mut worst, output);
                     continue;
                 }
             },
@@ -121,10 +126,20 @@ fn adopt(state: &State, rows: &[RunRow], output: Output) -> Result<Adopted, Exit
         }
         runs.push(run);
     }
-    own.listen(all.keys().cloned().collect(), &person::name(), output)?;
+    own.listen(all.keys().cloned().collect(), &current_user(), output)?;
+    // All of them are of one state folder, and mostly of one project.
+    if let Some(project) = projects.first() {
+        inbox::receive(state, project, output);
+    }
     for (run, result) in runs.iter().zip(own.host.resume(runs.clone())) {
         match result {
-            Ok(()) => tell(run, "", "resumed", Level::Info, output),
+            Ok(events) => {
+                tell(run, "", "resumed", Level::Info, output);
+                // Another process may have had the run, and left it, since it was read.
+                if let Some(one) = all.get_mut(run) {
+                    one.catch_up(state, run, events);
+                }
+            }
             Err(ResumeError::SetAside(why)) => {
                 output.warn(&format!("run {run} was set aside: {why}"));
                 worst = Some(Exit::Store);
@@ -172,6 +187,7 @@ impl One {
             state: RunState::new(),
             over: None,
             space: Space::default(),
+            warnings: Vec::new(),
         }
     }
 
@@ -192,6 +208,17 @@ impl One {
             true
         })?;
         Ok(one)
+    }
+
+    /// Takes the rows up to the one that ends with this event, without telling of them.
+    fn catch_up(&mut self, state: &State, run: &RunId, events: u64) {
+        if self.state.events < events {
+            // A row that cannot be read was seen by the host, which has the run.
+            let _ = state.store.read(run, self.state.events, &mut |batch| {
+                self.take(&batch);
+                self.state.events < events
+            });
+        }
     }
 
     fn take(&mut self, batch: &Batch) -> Vec<Entry> {
@@ -234,6 +261,7 @@ fn hear(all: &mut BTreeMap<RunId, One>, run: Option<&RunId>, note: Note, output:
                 }
             }
             Note::NoSpace => one.space.out(output),
+            Note::Cancelling => output.warn(&watch::cancelling(&run)),
             Note::Line(..) | Note::Typed(_) | Note::Next(_) => {}
         }
     }

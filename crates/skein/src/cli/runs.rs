@@ -10,44 +10,62 @@ use serde_json::{Value, json};
 use skein_core::{
     engine::utc,
     ids::RunId,
+    ir::RunStatus,
     plan::Plan,
     time::Millis,
-    view::{self, StepView},
+    view::{self, CostView, StepView},
 };
 use skein_host::{
     crew::About,
     host::Recall,
-    store::{Head, Owner, RunRow, Store, Which},
+    store::{Head, Owner, RunList, RunRow, Store, StoreError},
 };
 
+use super::logs;
 use crate::{
     changes::Changes,
+    context,
     exit::Exit,
-    live::{one_line, status, step_status, took},
+    live::{one_line, spent, status, step_status, took},
     others,
     output::{Format, Output, is_unread},
+    printed::{Log, LogFile, Logs, Meant},
     result::result,
-    state::{State, failed},
+    since,
+    state::{State, failed, refuse_shortened, warn_of_shortened},
     watch::{self, Follow, Over},
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
 pub struct Arguments {
-    /// The run, by its id or how that begins; all unless told otherwise.
+    /// The run, by its id or how that begins, or `-` for the newest; all unless told otherwise.
     run: Option<String>,
     /// Show what happens until the run is over; without a run, each that changes.
     #[arg(long)]
     pub follow: bool,
+    /// Also show what the workers of the run printed.
+    #[arg(long, requires = "run", conflicts_with = "follow")]
+    logs: bool,
     /// So many runs at most.
     #[arg(long, value_name = "COUNT", default_value = "50", conflicts_with = "run")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+    /// Only runs of this status, such as `failed`, also in the words of their format. May be given several times.
+    #[arg(long, value_name = "STATUS", conflicts_with = "run")]
+    status: Vec<String>,
+    /// Only runs of this workflow, by its id.
+    #[arg(long, value_name = "ID", conflicts_with = "run")]
+    workflow: Option<String>,
+    /// Only runs that began since then: a date, a time, or how long ago, such as 24h.
+    #[arg(long, value_name = "WHEN", conflicts_with = "run")]
+    since: Option<String>,
 }
 
 pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit {
     let shown = match &arguments.run {
         Some(run) if arguments.follow => follow(run, state, output),
-        Some(run) => one(run, state, output),
+        Some(run) => one(run, arguments.logs, state, output),
         None => list(arguments, state, output),
     };
     shown.unwrap_or_else(|exit| exit)
@@ -55,21 +73,62 @@ pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit 
 
 fn list(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
     let state = State::find(given, output)?;
-    let newest = |state: &State| {
-        state.store.runs(Which::Newest(arguments.limit)).map_err(|error| failed(&error, output))
-    };
+    let filter = RunFilter::parse(arguments, output)?;
+    let list = |state: &State| filter.list(state).map_err(|error| failed(&error, output));
     if let (true, Some(state)) = (arguments.follow, &state) {
-        return changing(state, newest, output);
+        return changing(state, |state| Ok(list(state)?.rows), output);
     }
-    let rows = state.as_ref().map_or(Ok(Vec::new()), newest)?;
+    let RunList { rows, more } = state.as_ref().map_or(Ok(RunList { rows: Vec::new(), more: 0 }), list)?;
     if output.is_json() {
-        output.json(&json!({"runs": rows.iter().map(object).collect::<Vec<_>>()}));
+        output.json(&json!({"runs": rows.iter().map(object).collect::<Vec<_>>(), "more": more}));
+    } else if rows.is_empty() && filter.is_any() {
+        output.text("No runs match.\n");
     } else if rows.is_empty() {
         output.text("No runs yet; `skein run FILE` begins one.\n");
     } else {
         output.text(&table(&rows, output));
+        if more > 0 {
+            let all = rows.len() as u64 + more;
+            output.text(&output.paint.faint(&format!("{more} more; `--limit {all}` shows them\n")));
+        }
     }
-    Ok(Exit::Done)
+    let shortened = state.as_ref().map_or(Ok(false), |state| warn_of_shortened(state, output))?;
+    Ok(if shortened { Exit::Store } else { Exit::Done })
+}
+
+/// The runs to list.
+struct RunFilter<'a> {
+    arguments: &'a Arguments,
+    /// As the times of runs are written, so that letters tell which is earlier.
+    since: Option<String>,
+}
+
+impl<'a> RunFilter<'a> {
+    fn parse(arguments: &'a Arguments, output: Output) -> Result<RunFilter<'a>, Exit> {
+        let since = arguments.since.as_deref().map(|text| since::parse(text, output)).transpose()?;
+        Ok(RunFilter { arguments, since })
+    }
+
+    /// Returns true if it leaves any run out.
+    fn is_any(&self) -> bool {
+        let Arguments { status, workflow, .. } = self.arguments;
+        !status.is_empty() || workflow.is_some() || self.since.is_some()
+    }
+
+    fn takes(&self, head: &Head) -> bool {
+        let is = |wanted: &String| {
+            [head.status.as_str(), &head.native_status].iter().any(|word| word.eq_ignore_ascii_case(wanted))
+        };
+        let Arguments { status, workflow, .. } = self.arguments;
+        (status.is_empty() || status.iter().any(is))
+            && workflow.as_ref().is_none_or(|workflow| head.workflow == *workflow)
+            && self.since.as_ref().is_none_or(|since| head.started_at.is_some_and(|at| utc(at) >= *since))
+    }
+
+    fn list(&self, state: &State) -> Result<RunList, StoreError> {
+        let takes = |head: &Head| self.takes(head);
+        state.store.list(self.arguments.limit, self.is_any().then_some(&takes))
+    }
 }
 
 /// Prints each run that changes, until someone stops it.
@@ -92,7 +151,7 @@ fn changing(
         match output.format {
             Format::Human => output.text(&table(&rows, output)),
             Format::Json | Format::Jsonl => {
-                rows.iter().for_each(|row| output.exact(&format!("{}\n", object(row))));
+                rows.iter().for_each(|row| output.json_text(&format!("{}\n", object(row))));
             }
         }
         if is_unread() {
@@ -104,7 +163,16 @@ fn changing(
 
 fn object(row: &RunRow) -> Value {
     let Head {
-        workflow, version, dialect, status, native_status, started_at, finished_at, forked_from, ..
+        workflow,
+        version,
+        dialect,
+        status,
+        native_status,
+        started_at,
+        finished_at,
+        forked_from,
+        cost,
+        ..
     } = &row.head;
     let mut object = json!({
         "run_id": row.run,
@@ -114,6 +182,7 @@ fn object(row: &RunRow) -> Value {
         "started_at": started_at.map(utc),
         "finished_at": finished_at.map(utc),
         "left": is_left(row),
+        "cost": CostView::from(*cost),
     });
     if let Some(from) = forked_from {
         object["forked_from"] = json!(from);
@@ -156,17 +225,26 @@ fn line(row: &RunRow, width: usize, output: Output) -> String {
         forked.map_or(String::new(), |from| format!("  forked from {}", one_line(from.run.as_str())));
     let waits: Vec<String> = row.open.iter().take(3).map(|open| one_line(&open.step)).collect();
     let waits = if waits.is_empty() { String::new() } else { format!("  waits at {}", waits.join(", ")) };
+    let cost = spent(row.head.cost).map_or(String::new(), |cost| format!("  {cost}"));
     let workflow = one_line(&format!("{}{version}", row.head.workflow));
     format!(
         "{name}  {word}  {began:20}  {length:>9}  {workflow}{}\n",
-        output.paint.faint(&format!("{waits}{aside}{forked}"))
+        output.paint.faint(&format!("{cost}{waits}{aside}{forked}"))
     )
 }
 
 fn watched<'a>(state: &'a State, row: &'a RunRow, output: Output) -> Result<Watched<'a>, Exit> {
-    // One of which nothing is known any more is shown without.
-    let workspace = About::read(&row.about).map(|about| about.workspace).unwrap_or_default();
-    Ok(Watched { plan: state.plan(row, output)?, kept: state.kept(&row.run), workspace, state, row })
+    // A run whose settings cannot be read is shown without them.
+    let about = About::read(&row.about);
+    let (workspace, warnings) = about.map(|about| (about.workspace, about.warnings)).unwrap_or_default();
+    Ok(Watched {
+        plan: state.plan(row, output)?,
+        kept: state.kept(&row.run),
+        workspace,
+        warnings,
+        state,
+        row,
+    })
 }
 
 /// A run that is looked at.
@@ -174,6 +252,7 @@ struct Watched<'a> {
     plan: Plan,
     kept: PathBuf,
     workspace: PathBuf,
+    warnings: Vec<Value>,
     state: &'a State,
     row: &'a RunRow,
 }
@@ -185,6 +264,7 @@ impl Watched<'_> {
             plan: self.plan.clone(),
             store: &*self.state.store,
             workspace: &self.workspace,
+            warnings: &self.warnings,
             kept: &self.kept,
             before: 0,
             waits: true,
@@ -195,13 +275,22 @@ impl Watched<'_> {
     }
 }
 
-fn one(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row) = State::with_run(given, run, output)?;
+fn one(run: &str, with_logs: bool, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
+    let (state, row) = State::with_run_or_newest(given, Some(run), output)?;
+    refuse_shortened(&row, output)?;
     let watched = watched(&state, &row, output)?;
     if output.is_json() {
         let (plan, replayed) = state.recall(&row, output)?;
-        let mut object = result(&plan, &replayed);
+        let mut object = result(&plan, &replayed, &watched.warnings);
         object["run_id"] = json!(row.run);
+        let logs = attempts(&state, &row, &plan, output)?;
+        object["attempts"] = logs.all.iter().map(Log::object).collect();
+        if let Some(why) = queued_because(&state, &row, &plan) {
+            object["queued_because"] = json!(why);
+        }
+        if with_logs {
+            object["logs"] = object["attempts"].clone();
+        }
         output.json(&object);
         return Ok(Exit::Done);
     }
@@ -209,12 +298,39 @@ fn one(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
     let (last, summary) = watch::summary(watched.follow(), output);
     let view = view::run(&watched.plan, &last);
     let width = view.steps.iter().map(|step| step.path.chars().count()).max().unwrap_or_default();
-    let steps: String = view.steps.iter().map(|step| step_line(step, width.min(60), output)).collect();
-    let aside = row.quarantined.map_or(String::new(), |why| format!("Set aside: {}\n", one_line(&why)));
-    output.text(&format!("{steps}{summary}{aside}"));
+    let logs = attempts(&state, &row, &watched.plan, output)?;
+    let of = |step: &StepView| {
+        let own = logs.all.iter().filter(|log| log.attempt.at == step.at && log.is_of_agent());
+        own.map(|log| format!("{:24}{}\n", "", output.paint.faint(&one_line(&log.title()))))
+            .collect::<String>()
+    };
+    let steps = view.steps.iter().map(|step| step_line(step, width.min(60), output) + &of(step));
+    let steps: String = steps.collect();
+    let aside = row.quarantined.as_ref();
+    let aside = aside.map_or(String::new(), |why| format!("Set aside: {}\n", one_line(why)));
+    let queued = queued_because(&state, &row, &watched.plan);
+    let queued = queued.map_or(String::new(), |why| format!("Queued: {}\n", one_line(&why)));
+    output.text(&format!("{steps}{summary}{queued}{aside}"));
+    if with_logs {
+        output.text("\n");
+        logs::show_all(&state, &row, &watched.plan, output)?;
+    }
     // What is shown of a journal that is damaged is only as far as it can be read.
     whole.map_err(|error| failed(&error, output))?;
     Ok(Exit::Done)
+}
+
+/// The attempts of a run, and who did them.
+fn attempts<'a>(state: &State, row: &RunRow, plan: &Plan, output: Output) -> Result<Logs<'a>, Exit> {
+    let every = Meant { step: None, number: None };
+    let mut logs = Logs::new(plan, state.kept(&row.run), every, LogFile::Output);
+    logs.read(&*state.store, &row.run).map_err(|error| failed(&error, output))?;
+    Ok(logs)
+}
+
+/// The reason why a queued run does not start.
+fn queued_because(state: &State, row: &RunRow, plan: &Plan) -> Option<String> {
+    (row.head.status == RunStatus::Queued).then(|| context::queued_because(state, row, plan)).flatten()
 }
 
 fn step_line(step: &StepView, width: usize, output: Output) -> String {
@@ -237,7 +353,7 @@ fn step_line(step: &StepView, width: usize, output: Output) -> String {
 }
 
 fn follow(run: &str, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
-    let (state, row) = State::with_run(given, run, output)?;
+    let (state, row) = State::with_run_or_newest(given, Some(run), output)?;
     let watched = watched(&state, &row, output)?;
     let told = others::listen(&state, &row.run, output)
         .map_err(|error| output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None))?;

@@ -37,6 +37,7 @@ pub fn run(arguments: &Arguments, state: Option<&Path>, output: Output) -> Exit 
 fn signal(arguments: &Arguments, given: Option<&Path>, output: Output) -> Result<Exit, Exit> {
     let payload = payload(arguments.payload.as_deref(), output)?;
     let (state, row) = State::with_run(given, &arguments.run, output)?;
+    crate::state::refuse_shortened(&row, output)?;
     say::outside(&state, &row.run, &format!("send the signal `{}`", arguments.event), output)?;
     let name = known(&state, &row, &arguments.event, output)?;
     let to = arguments.step.as_deref().map(|step| waiting(&state, &row, step, output)).transpose()?;

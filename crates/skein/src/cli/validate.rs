@@ -10,14 +10,15 @@ use std::{
 use clap::Args;
 use serde_json::json;
 use skein_core::plan::Severity;
-use skein_dialects::{Code, Diagnostic, Sort, Source, check, load, render};
+use skein_dialects::{Diagnostic, Sort, Source, check, is_probably_workflow, load, render};
 
+use super::load::other_project;
 use crate::{described, exit::Exit, find, output::Output, project::OnDisk};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Files, or folders whose workflows, tools, drivers, actions and routines are all checked.
-    #[arg(required = true)]
+    /// Files, names of workflows, or folders whose workflows, tools, drivers, actions and routines are all checked.
+    #[arg(required = true, value_name = "PATH|NAME")]
     paths: Vec<PathBuf>,
     /// Warnings count as errors.
     #[arg(long)]
@@ -25,7 +26,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, output: Output) -> Exit {
-    let mut checked = Checked::default();
+    let mut checked = Checked::new();
     for path in &arguments.paths {
         if path.is_dir() {
             let found = find::sources(path);
@@ -33,13 +34,17 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
             found.described.iter().for_each(|file| checked.add(file, true));
             found.missed.into_iter().for_each(|(folder, why)| checked.miss(&folder, why));
         } else {
-            checked.add(path, false);
+            checked.add_named(path, output);
         }
     }
     let valid = checked.errors() == 0 && !(arguments.strict && checked.warnings() > 0);
     if output.is_json() {
         let objects: Vec<_> = checked.diagnostics.iter().map(render::object).collect();
-        output.json(&json!({"valid": valid, "diagnostics": objects}));
+        let mut object = json!({"valid": valid, "diagnostics": objects});
+        if checked.skipped > 0 {
+            object["skipped"] = json!(checked.skipped);
+        }
+        output.json(&object);
     } else {
         output.diagnostics(&checked.diagnostics);
         output.text(&checked.summary(valid, output));
@@ -49,7 +54,11 @@ pub fn run(arguments: &Arguments, output: Output) -> Exit {
 
 #[derive(Debug, Default)]
 struct Checked {
+    /// The root of the project of this command.
+    root: PathBuf,
     files: usize,
+    /// The files of folders that are not workflows.
+    skipped: usize,
     diagnostics: Vec<Diagnostic>,
     /// Code, file, place and message of each.
     said: BTreeSet<(&'static str, String, u32, String)>,
@@ -59,24 +68,51 @@ struct Checked {
     twins: BTreeMap<(PathBuf, Sort), BTreeMap<String, Vec<Diagnostic>>>,
 }
 
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 impl Checked {
-    /// Of a folder, what is no workflow at all is passed over.
+    fn new() -> Checked {
+        Checked { root: OnDisk::root(), ..Checked::default() }
+    }
+
+    /// A file, or the workflow of this name.
+    fn add_named(&mut self, path: &Path, output: Output) {
+        let root = self.root.clone();
+        let Some(project) = self.project(root) else { return };
+        let named = || path.to_str().and_then(|name| project.find(name).ok());
+        let file = if path.exists() { None } else { named() };
+        let file = file.as_deref().unwrap_or(path);
+        if let Some(warning) = other_project(&project, file) {
+            output.warn(&warning);
+        }
+        self.add(file, false);
+    }
+
+    /// Checks one file. A file of a folder that is not a workflow is skipped and counted.
     fn add(&mut self, path: &Path, of_folder: bool) {
-        let Some(project) = self.project(path) else { return };
+        // A folder that is searched may hold other projects, each with its own names.
+        let other = of_folder.then(|| OnDisk::other_root(&self.root, path)).flatten();
+        let root = other.unwrap_or_else(|| self.root.clone());
+        let Some(project) = self.project(root) else { return };
         let mut report = match project.source(path) {
             Ok(source) => match described::sort_of(path) {
                 Some(sort) => return self.add_described(&project, sort, source),
-                None => check(source, &*project),
+                None => {
+                    let report = check(source.clone(), &*project);
+                    if of_folder && !report.is_valid() && !is_probably_workflow(&source) {
+                        self.skipped += 1;
+                        return;
+                    }
+                    report
+                }
             },
             Err(error) => {
                 self.files += 1;
                 return self.diagnostics.push(*error);
             }
         };
-        let other = |diagnostic: &Diagnostic| diagnostic.code == Code::UnknownFormat;
-        if of_folder && report.diagnostics.iter().any(other) {
-            return;
-        }
         self.files += 1;
         std::mem::take(&mut report.diagnostics).into_iter().for_each(|diagnostic| self.say(diagnostic));
         // A person waits for the program to end, and to take a large plan apart is work for nothing. Of a folder,
@@ -125,9 +161,8 @@ impl Checked {
         }
     }
 
-    /// The project around a path, opened once however many files it has.
-    fn project(&mut self, path: &Path) -> Option<Rc<OnDisk>> {
-        let root = OnDisk::root_of(path);
+    /// The project of a root, opened once however many files it has.
+    fn project(&mut self, root: PathBuf) -> Option<Rc<OnDisk>> {
         if let Some(known) = self.projects.get(&root) {
             return known.clone();
         }
@@ -158,13 +193,21 @@ impl Checked {
 
     fn summary(&self, valid: bool, output: Output) -> String {
         if self.files == 0 && self.diagnostics.is_empty() {
-            return "nothing to check: there are no workflows\n".to_owned();
+            return format!("nothing to check: there are no workflows{}\n", self.skipped_files(", "));
         }
-        let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let verdict = if valid { output.paint.title("valid") } else { output.paint.error("not valid") };
         let mut parts = vec![counted(self.files, "file")];
         parts.extend((self.errors() > 0).then(|| counted(self.errors(), "error")));
         parts.extend((self.warnings() > 0).then(|| counted(self.warnings(), "warning")));
-        format!("{verdict}: {}\n", parts.join(", "))
+        format!("{verdict}: {}{}\n", parts.join(", "), self.skipped_files("; "))
+    }
+
+    /// The part of the summary about skipped files, after a separator; nothing where none was skipped.
+    fn skipped_files(&self, separator: &str) -> String {
+        match self.skipped {
+            0 => String::new(),
+            1 => format!("{separator}1 file that is not a workflow was skipped"),
+            n => format!("{separator}{n} files that are not workflows were skipped"),
+        }
     }
 }

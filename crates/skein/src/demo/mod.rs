@@ -151,7 +151,9 @@ impl Play {
         self.tell.blank();
         self.tell.act(tell::KILL);
         // There must be a journal before it can be listened to. Nobody may have it open once others have it.
-        let store = Sqlite::open(self.folder.join(state::NAME));
+        let place = self.folder.join(state::NAME);
+        state::admit(None, &place).map_err(|why| Trouble::Refused(Exit::Refused, why, None))?;
+        let store = Sqlite::open(place);
         drop(store.map_err(|error| Trouble::Refused(Exit::Store, error.to_string(), None))?);
         let rows = self.troupe.listen(&["runs", "--follow"], "jsonl")?;
         self.tell.typed("skein run demo.yaml");

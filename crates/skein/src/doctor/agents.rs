@@ -24,7 +24,7 @@ struct Agent {
     hint: &'static str,
 }
 
-/// Those that Skein starts, and one that a project may start itself.
+/// The agents that Skein has an adapter for.
 fn agents() -> Vec<Agent> {
     let known = agent::ALL.iter().map(|adapter| Agent {
         program: adapter.program(),
@@ -33,14 +33,7 @@ fn agents() -> Vec<Agent> {
         keys: adapter.credentials(),
         hint: adapter.sign_in(),
     });
-    let gemini = Agent {
-        program: "gemini",
-        worker: "GEMINI_CLI",
-        login: env::var_os("HOME").map(|home| PathBuf::from(home).join(".gemini/oauth_creds.json")),
-        keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
-        hint: "start `gemini` and log in, or set GEMINI_API_KEY",
-    };
-    known.chain([gemini]).collect()
+    known.collect()
 }
 
 pub fn wanted(config: Option<&Config>) -> Vec<Wanted> {

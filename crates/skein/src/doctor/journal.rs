@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use skein_core::{ids::RunId, time::Time};
 use skein_host::{
-    store::{Checked, Owner, RunRow, Sqlite, Store, StoreError, Which},
+    store::{Checked, Owner, RunRow, Sqlite, Store, StoreError, Which, is_shortened},
     worker::{self, StateMark},
 };
 
@@ -23,6 +23,9 @@ const NAMED: usize = 3;
 pub fn look(home: &Home) -> (Vec<Finding>, Option<Time>) {
     if !home.has_journal() {
         return (vec![Finding::ok("runs", "none yet")], None);
+    }
+    if let Err(why) = home.check_trust() {
+        return (vec![Finding::problem("trust", why, home.acceptance_hint())], None);
     }
     let store = match Sqlite::open(&home.path) {
         Ok(store) => store,
@@ -72,12 +75,14 @@ fn runs(store: &Sqlite, path: &Path, findings: &mut Vec<Finding>) -> Result<Opti
         let message = format!("{} that nobody goes on with: {}", left.len(), named(&left));
         findings.push(Finding::warning("left", message, "`skein resume --all` goes on with all of them"));
     }
-    let aside: Vec<&RunRow> = all.iter().filter(|row| row.quarantined.is_some()).collect();
+    let is_aside = |row: &&RunRow| row.quarantined.as_ref().is_some_and(|why| !is_shortened(why));
+    let aside: Vec<&RunRow> = all.iter().filter(is_aside).collect();
     if let [first, ..] = &aside[..] {
         let message =
             format!("{} set aside because something about them is broken: {}", aside.len(), named(&aside));
         findings.push(Finding::warning("set aside", message, format!("`skein runs {}` says why", first.run)));
     }
+    findings.extend(shortened(store)?);
     findings.extend(broken(store, &unfinished));
     findings.extend(processes(path, &left));
     Ok(all.iter().filter_map(|row| row.head.started_at).max())
@@ -89,6 +94,19 @@ fn named(rows: &[&RunRow]) -> String {
         named.push("…");
     }
     named.join(", ")
+}
+
+/// Runs whose acknowledged rows are gone.
+fn shortened(store: &Sqlite) -> Result<Option<Finding>, StoreError> {
+    let all = store.shortened()?;
+    let Some((first, _)) = all.first() else { return Ok(None) };
+    let told: Vec<String> = all.iter().take(NAMED).map(|(run, why)| format!("run {run}: {why}")).collect();
+    let more = if all.len() > NAMED { "; …" } else { "" };
+    let hint = format!(
+        "put a copy of the folder back that has all of it, or let steps be done again with \
+         `skein resume {first} --accept-shortened-journal`"
+    );
+    Ok(Some(Finding::problem("shortened", format!("{}{more}", told.join("; ")), hint)))
 }
 
 /// Journals that cannot be read to their end. Each row is checked against the one before it.
@@ -143,6 +161,7 @@ mod tests {
             finished_at: None,
             closed: false,
             forked_from: None,
+            cost: Default::default(),
         };
         let frozen: Arc<[u8]> = Arc::from(&b"{}"[..]);
         let (run, definition) = (RunId::new(name).expect("it is a name"), Hash::of(&frozen));

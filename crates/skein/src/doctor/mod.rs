@@ -8,10 +8,10 @@ mod journal;
 mod limits;
 mod programs;
 mod project;
+mod sandbox;
 mod state;
 mod sync;
 mod terminal;
-mod wall;
 
 use std::path::{Path, PathBuf};
 
@@ -95,7 +95,7 @@ fn areas(given: Option<&Path>, output: Output) -> Vec<Area> {
         ("Journal", about_journal),
         ("Programs", programs::look(&answers)),
         ("Agents", agents::look(&answers, config)),
-        ("Walls", wall::look(config)),
+        ("Sandbox", sandbox::look(config)),
         ("System", limits::look(config, newest)),
         ("Terminal", terminal::look(output)),
     ]

@@ -22,7 +22,7 @@ pub struct Looked {
 }
 
 pub fn look() -> Looked {
-    let root = OnDisk::root_of(Path::new("."));
+    let root = OnDisk::root();
     let mut findings = vec![place(&root)];
     let project = match OnDisk::open(root.clone()) {
         Ok(project) => Some(project),

@@ -7,10 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skein_host::store::{FileSystem, file_system};
+use skein_host::store::{FileSystem, StateRegistry, file_system};
 
 use super::{Finding, Trial, bytes};
-use crate::state::{DATABASE, NAME};
+use crate::state::{DATABASE, NAME, acceptance_hint, check_link};
 
 /// Below this there is a problem, and below that a warning.
 const LEAST: u64 = 64 << 20;
@@ -22,6 +22,8 @@ pub struct Home {
     why: &'static str,
     /// The folder itself, or the nearest above that is there.
     pub there: PathBuf,
+    /// As it was named, if it was.
+    given: Option<PathBuf>,
 }
 
 impl Home {
@@ -35,11 +37,21 @@ impl Home {
         };
         let whole = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
         let there = whole.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_owned();
-        Home { path, why, there }
+        Home { path, why, there, given: given.map(Path::to_owned) }
     }
 
     pub fn is_there(&self) -> bool {
         self.path.is_dir()
+    }
+
+    /// Whether this user made it on this machine or accepted it. Otherwise why it is refused.
+    pub fn check_trust(&self) -> Result<(), String> {
+        check_link(self.given.as_deref(), &self.path)?;
+        StateRegistry::of_user().check(&self.path).map_err(|error| error.to_string())
+    }
+
+    pub fn acceptance_hint(&self) -> String {
+        acceptance_hint(self.given.as_deref())
     }
 
     /// Whether it was ever used.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use skein_core::{
     engine::{AttemptId, Event, Opening, OpeningKind, Phase, Record, Role, RunState},
     ir::HoldReason,
+    limits,
     time::{Millis, Time},
     view::Names,
 };
@@ -41,6 +42,8 @@ pub(super) struct Area {
 struct Running {
     since: Time,
     said: String,
+    /// When it is ended, if it has not stopped by then.
+    killed_at: Option<Time>,
 }
 
 /// What is drawn, and for whom.
@@ -59,9 +62,15 @@ impl Area {
     pub(super) fn take(&mut self, record: &Record) {
         match &record.event {
             Event::AttemptStarted { attempt, .. } => {
-                self.running.insert(*attempt, Running { since: record.at, said: String::new() });
+                self.running
+                    .insert(*attempt, Running { since: record.at, said: String::new(), killed_at: None });
                 self.by_start.insert((record.at, *attempt));
                 self.untold.insert((record.at, *attempt));
+            }
+            Event::StopAsked { attempt, .. } => {
+                if let Some(running) = self.running.get_mut(attempt) {
+                    running.killed_at = Some(record.at.after(Millis(limits::STOP_GRACE_DEFAULT)));
+                }
             }
             Event::AttemptEnded { attempt, .. } => {
                 let Some(Running { since, .. }) = self.running.remove(attempt) else { return };
@@ -161,6 +170,9 @@ impl Area {
         let mut text = draw.names.step(attempt.at);
         if let Some(aside) = which(attempt) {
             text += &format!(" ({aside})");
+        }
+        if let Some(killed_at) = self.running.get(&attempt).and_then(|running| running.killed_at) {
+            text += &format!(" (ended in {})", elapsed(killed_at.since(draw.now)));
         }
         if let Some(running) = self.running.get(&attempt).filter(|running| !running.said.is_empty()) {
             text += &format!(": {}", running.said);

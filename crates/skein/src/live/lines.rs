@@ -3,8 +3,8 @@
 use serde_json::Value;
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, Event, Finding, ForkedFrom, Halt, InstanceIx, Mode, Opening, Record, Role,
-        Route, RunState, Start, StepAt,
+        AttemptEnd, AttemptId, CheckOutput, Event, Finding, ForkedFrom, Halt, InstanceIx, Mode, Opening,
+        Record, Role, Route, RunState, Start, StepAt,
     },
     ir::{ErrorClass, Kind, RunStatus, StepStatus},
     plan::Plan,
@@ -55,9 +55,11 @@ impl Teller<'_> {
         };
         match event {
             Event::AttemptStarted { attempt, mode, .. } => self.again(*attempt, *mode),
-            Event::AttemptEnded { attempt, end: AttemptEnd::Checked { finding, reasons, .. }, .. } => {
-                self.checked(*attempt, *finding, reasons)
-            }
+            Event::AttemptEnded {
+                attempt,
+                end: AttemptEnd::Checked { finding, reasons, output, .. },
+                ..
+            } => self.checked(*attempt, *finding, reasons, output.as_ref()),
             Event::AttemptEnded { end: AttemptEnd::HandedOver { .. }, .. } => told(Tone::Care, "handed on"),
             Event::AttemptEnded { end: AttemptEnd::Succeeded { .. }, proofs, .. } if !proofs.is_empty() => {
                 let Entry { path, text, .. } = entry?;
@@ -163,7 +165,13 @@ impl Teller<'_> {
         Some(Line { path: self.names.step(attempt.at), aside, text, ..Line::new(Tone::Care, word) })
     }
 
-    fn checked(&self, attempt: AttemptId, finding: Finding, reasons: &[String]) -> Option<Line> {
+    fn checked(
+        &self,
+        attempt: AttemptId,
+        finding: Finding,
+        reasons: &[String],
+        output: Option<&CheckOutput>,
+    ) -> Option<Line> {
         let word = match finding {
             // What comes of these is an event of its own.
             Finding::Complete | Finding::Blocked => return None,
@@ -179,6 +187,8 @@ impl Teller<'_> {
         let mut text = format!("iteration {}{most}", attempt.iteration);
         if !reasons.is_empty() {
             text += &format!(": {}", reasons.join("; "));
+        } else if let Some(headline) = output.and_then(CheckOutput::headline) {
+            text += &format!(": {headline}");
         }
         let (path, took) = (self.names.step(attempt.at), self.took(attempt.at));
         Some(Line { path, took, text, ..Line::new(Tone::Care, word) })

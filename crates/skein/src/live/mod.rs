@@ -22,7 +22,7 @@ pub(crate) use jsonl::Jsonl;
 pub(crate) use lines::class;
 pub(crate) use screen::{Size, Surface};
 pub(crate) use show::{Live, Options};
-pub(crate) use text::{outermost, quoted, took};
+pub(crate) use text::{outermost, quoted, spent, took};
 
 use skein_core::ir::{RunStatus, StepStatus};
 

@@ -6,12 +6,13 @@ use skein_core::{
 };
 
 use super::text::{outermost, quoted};
+use crate::invocation::words;
 
 /// So many answers are offered at most.
 const ANSWERS: usize = 5;
 
 fn command(verb: &str, run: &str, rest: &str) -> String {
-    format!("skein {verb} {} {}", quoted(run), quoted(rest))
+    format!("{} {verb} {} {}", words(), quoted(run), quoted(rest))
 }
 
 /// What answers a gate, a wait or a hold.
@@ -28,7 +29,7 @@ pub(super) fn answers(run: &str, opening: &OpeningView) -> Vec<String> {
 pub(super) fn commands(view: &RunView, had: bool) -> Vec<String> {
     let Some(run) = view.run_id.as_deref() else { return Vec::new() };
     if view.quarantine.is_some() {
-        return vec![format!("skein events {}", quoted(run))];
+        return vec![format!("{} events {}", words(), quoted(run))];
     }
     match view.status {
         RunStatus::Succeeded => Vec::new(),
@@ -37,19 +38,19 @@ pub(super) fn commands(view: &RunView, had: bool) -> Vec<String> {
             let mut commands: Vec<String> = openings.take(ANSWERS).collect();
             // Whoever has it goes on with it.
             let more = if had { "runs --follow" } else { "resume" };
-            commands.push(format!("skein {more} {}", quoted(run)));
+            commands.push(format!("{} {more} {}", words(), quoted(run)));
             commands
         }
         // What could not be undone is tried again by that.
         RunStatus::UndoFailed => {
-            logs(view, run).into_iter().chain([format!("skein resume {}", quoted(run))]).collect()
+            logs(view, run).into_iter().chain([format!("{} resume {}", words(), quoted(run))]).collect()
         }
         RunStatus::Failed | RunStatus::TimedOut | RunStatus::Cancelled | RunStatus::Undone => {
             let mut commands = logs(view, run);
             // One that is tried again by itself is not over.
             commands.extend(fork(view, run).filter(|_| view.retry_at.is_none()));
             if view.steps.iter().filter(|step| is_dead(step)).count() > 1 {
-                commands.push("skein dlq".to_owned());
+                commands.push(format!("{} dlq", words()));
             }
             commands
         }
@@ -81,7 +82,7 @@ fn fork(view: &RunView, run: &str) -> Option<String> {
     if view.steps.iter().any(is_rejected) {
         return None;
     }
-    Some(format!("skein fork {} --from {}", quoted(run), quoted(outermost(path))))
+    Some(format!("{} fork {} --from {}", words(), quoted(run), quoted(outermost(path))))
 }
 
 /// Looking at what failed.

@@ -7,7 +7,7 @@ use skein_core::{
     engine::{AttemptId, RunState, StepAt},
     ir::{RunStatus, StepStatus},
     time::{Millis, Time},
-    view::{Reason, RunView, StepView},
+    view::{Reason, RunView, StepView, UndoFailureView},
 };
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     style::{Tone, word},
     text::{clean, count, cut, elapsed, spent},
 };
-use crate::output::Paint;
+use crate::{conditions::conditions, output::Paint};
 
 /// So many failures, and so many reasons for not running, are listed.
 const LISTED: usize = 10;
@@ -240,6 +240,9 @@ impl Summary<'_> {
     }
 
     fn undo(&self, page: &mut Page) {
+        for condition in conditions(self.view) {
+            page.row("Condition", &clean(&format!("{}: {}", condition.kind, condition.message)));
+        }
         let Some(undo) = &self.view.undo else { return };
         let rows = [
             ("Undone", &undo.undone),
@@ -252,6 +255,10 @@ impl Summary<'_> {
             let aside = if title == "Uncertain" { ": cut off, possibly with an effect" } else { "" };
             page.row(title, &format!("{}{aside}", clean(&named(&steps))));
         }
+        for UndoFailureView { step, error } in undo.failed.iter().take(LISTED) {
+            page.item(step, &format!("could not be undone: {}", wrong(error, step)));
+        }
+        page.more(undo.failed.len(), LISTED);
     }
 }
 

@@ -109,7 +109,7 @@ pub(super) fn until(now: Time, then: Time) -> String {
 }
 
 /// What was spent; none if nothing is known of it.
-pub(super) fn spent(cost: Cost) -> Option<String> {
+pub(crate) fn spent(cost: Cost) -> Option<String> {
     let usd = cost.micro_usd.map(|micro| match micro {
         1..10_000 => format!("${:.4}", micro as f64 / 1e6),
         _ => format!("${:.2}", micro as f64 / 1e6),

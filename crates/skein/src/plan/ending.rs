@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use skein_core::ir::{Effect, GateTimeout, Then, Verdict, WaitTimeout};
+use skein_core::ir::{Effect, Gate, GateTimeout, Then, Verdict, WaitTimeout};
 
 use super::words::{approvers, listed, target};
 
@@ -21,7 +21,7 @@ pub enum Ending {
     Approve,
     /// To a step, or to the end.
     Go(String),
-    /// These are asked; if there are none, the same as before.
+    /// These are asked.
     Escalate(Vec<String>),
 }
 
@@ -39,14 +39,16 @@ impl Ending {
     }
 
     /// Of a gate that nobody decides in time.
-    pub fn of_gate(timeout: &GateTimeout, expired: Effect) -> Ending {
-        match timeout {
+    pub fn of_gate(gate: &Gate, expired: Effect) -> Ending {
+        match &gate.on_timeout {
             GateTimeout::Expire => Ending::of(expired),
             GateTimeout::Reject => Ending::Reject,
             GateTimeout::Approve => Ending::Approve,
             GateTimeout::Cancel => Ending::Cancel,
             GateTimeout::Go(to) => Ending::Go(target(to)),
-            GateTimeout::Escalate { to } => Ending::Escalate(approvers(to)),
+            GateTimeout::Escalate { .. } => {
+                Ending::Escalate(approvers(gate.escalation().unwrap_or_default()))
+            }
         }
     }
 
@@ -74,7 +76,9 @@ impl fmt::Display for Ending {
             Ending::Reject => "it counts as rejected",
             Ending::Approve => "it opens by itself",
             Ending::Go(to) => return write!(f, "it goes to {to}"),
-            Ending::Escalate(to) if to.is_empty() => "it asks for as long again, then the run is cancelled",
+            Ending::Escalate(to) if to.is_empty() => {
+                "it waits for as long again, nobody may decide then, and the run is cancelled"
+            }
             Ending::Escalate(to) => {
                 let others = listed(to, "or");
                 return write!(f, "it asks {others} for as long again, then the run is cancelled");

@@ -1,7 +1,7 @@
 //! What there is to say about one step of a plan, a line each.
 
 use skein_core::{
-    ir::{KindName, Per},
+    ir::{Budget, BudgetMode, KindName, Per},
     plan::grouped,
 };
 
@@ -44,6 +44,7 @@ pub fn facts(step: &StepView) -> Vec<String> {
     facts.extend(rules(step));
     facts.extend(step.work.iter().filter(|_| step.attempts > 1).filter_map(again));
     facts.extend(step.work.iter().flat_map(checked));
+    facts.extend(spends(step));
     facts.extend(ends(step));
     facts.extend(step.routes.iter().map(route));
     facts.extend(step.undo.as_ref().map(|undo| format!("undone by {}", short(undo))));
@@ -181,6 +182,10 @@ fn reach(work: &WorkView) -> Vec<String> {
     facts.extend(
         (!work.protects.is_empty()).then(|| format!("must not change {}", few(&work.protects, "or"))),
     );
+    facts.extend(
+        (!work.unprotects.is_empty())
+            .then(|| format!("may change {}, which Skein otherwise protects", few(&work.unprotects, "and"))),
+    );
     facts.extend(work.evidence.iter().map(|proof| format!("is done only if {proof}")));
     facts.extend((!work.network).then(|| "has no network".to_owned()));
     facts
@@ -202,6 +207,27 @@ fn checked(work: &WorkView) -> Vec<String> {
         .map(|check| format!("until {} says complete, at most {} times", short(&check.by), check.iterations));
     let summary = work.summary_by.as_ref().map(|by| format!("summed up by {by}"));
     check.into_iter().chain(summary).collect()
+}
+
+/// The limits of what a step spends, and their effects.
+fn spends(step: &StepView) -> Vec<String> {
+    let steps = step.work.as_ref().and_then(|work| work.max_steps);
+    let steps = steps.map(|most| format!("at most {} agent steps an attempt", grouped(most.into())));
+    let quota = step.quota.map(|_| "waits while the account of its agent is limited".to_owned());
+    steps.into_iter().chain(step.budget.as_ref().map(budget)).chain(quota).collect()
+}
+
+/// A budget, and what happens when it is spent.
+pub fn budget(budget: &Budget) -> String {
+    let usd = budget.micro_usd.map(|usd| format!("${:.2}", usd as f64 / 1e6));
+    let tokens = budget.tokens.map(|tokens| format!("{} tokens", grouped(tokens)));
+    let most: Vec<String> = usd.into_iter().chain(tokens).collect();
+    let then = match budget.mode {
+        BudgetMode::Warn => "which stops nothing",
+        BudgetMode::Pause => "then a person is asked for as much again",
+        BudgetMode::Stop => "then it fails",
+    };
+    format!("a budget of {}, {then}", most.join(" and "))
 }
 
 /// How long it may take, how often it is tried, and what its failure does. A gate has said so already.

@@ -21,10 +21,12 @@ use skein_core::{
     ir::Budget,
     plan::{Definition, Plan, ScopeIx},
 };
-use skein_host::wall::Kept;
+use skein_host::sandbox::Enforcement;
+
+use crate::missing_env::{self, MissingVariable};
 
 pub use estimate::{Estimate, PerItem};
-pub use facts::short;
+pub use facts::{few, short};
 pub use hooks::HookView;
 pub use step::StepView;
 pub use text::text;
@@ -49,6 +51,9 @@ pub struct PlanView {
     /// Why steps cannot have worktrees here that want them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_worktrees: Option<String>,
+    /// Variables that scripts use, that are set here, and that steps are not given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_passed: Vec<MissingVariable>,
     /// What cannot be told before the run.
     pub unknown: Vec<String>,
 }
@@ -103,7 +108,7 @@ pub struct Limits {
 #[derive(Debug, Serialize)]
 pub struct Confined {
     /// How far the system keeps them to it, here.
-    pub enforced: Option<Kept>,
+    pub enforced: Option<Enforcement>,
     /// Why it does not.
     pub why: Option<String>,
     /// They are started all the same.
@@ -111,8 +116,13 @@ pub struct Confined {
 }
 
 impl PlanView {
-    /// `found`: who does the work of tools here. `walls`: which walls can be built here, or why none.
-    pub fn of(plan: &Plan, config: &Config, found: &Resolutions, walls: Result<Kept, String>) -> PlanView {
+    /// `found`: who does the work of tools here. `enforced`: how much of a sandbox this machine enforces, or why nothing.
+    pub fn of(
+        plan: &Plan,
+        config: &Config,
+        found: &Resolutions,
+        enforced: Result<Enforcement, String>,
+    ) -> PlanView {
         let definition = &*plan.definition;
         let root = definition.root();
         let workflow = &root.workflow;
@@ -145,14 +155,15 @@ impl PlanView {
                 max_steps: scope.max_steps,
                 budget: workflow.budget.clone(),
             },
-            hooks: workflow.hooks.iter().map(|hook| HookView::of(hook, config)).collect(),
+            hooks: workflow.hooks.iter().map(|hook| HookView::new(hook, workflow, config)).collect(),
             unknown: unknown(&estimate, &batches),
             estimate,
             no_worktrees: None,
+            not_passed: missing_env::find(definition, config, &missing_env::is_set_here),
             confined: Confined {
-                enforced: walls.as_ref().ok().copied(),
-                why: walls.err(),
-                allowed: config.allow_unenforced,
+                enforced: enforced.as_ref().ok().copied(),
+                why: enforced.err(),
+                allowed: config.allow_unenforced.steps,
             },
             batches,
         }

@@ -4,7 +4,10 @@ use serde::Serialize;
 use serde_json::Value;
 use skein_core::{
     engine::Role,
-    ir::{Binding, Gate, Isolation, Kind, KindName, Level, LoopTest, Per, Ruling, Step, Wait, Work, Worker},
+    ir::{
+        Binding, Budget, ErrorClass, Gate, Isolation, Kind, KindName, Level, LoopTest, Per, Ruling, Step,
+        Wait, Work, Worker,
+    },
     plan::ScopeIx,
 };
 use skein_host::{
@@ -54,6 +57,12 @@ pub struct StepView {
     /// Whether the timeout is for each attempt, or for all of them together.
     pub timeout_per: Per,
     pub attempts: u32,
+    /// The limit of its cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// `wait`: it waits while the account of its agent is limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<&'static str>,
     /// Who is asked before it starts; nobody named means anyone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks_first: Option<Vec<String>>,
@@ -92,6 +101,9 @@ pub struct WorkView {
     pub model: Option<String>,
     /// What it may do; none named where the worker's own settings say.
     pub may: Vec<&'static str>,
+    /// The most steps that its agent may take in one attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u32>,
     pub tools: Vec<String>,
     /// The servers among them, and how each is started or where it is asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -117,6 +129,9 @@ pub struct WorkView {
     pub secrets: Vec<SecretView>,
     /// What it must leave as it is.
     pub protects: Vec<String>,
+    /// Protected files that it may change all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unprotects: Vec<String>,
     /// What must be so before it counts as done.
     pub evidence: Vec<String>,
     pub takes: Vec<TakeView>,
@@ -254,6 +269,8 @@ impl StepView {
             timeout_ms: policy.timeout.map(|timeout| timeout.0),
             timeout_per: policy.timeout_per,
             attempts: policy.retry.attempts.values().copied().max().unwrap_or(1),
+            budget: policy.budget.clone(),
+            quota: waits_for_account(step).then_some("wait"),
             asks_first: policy.approval.as_ref().map(|hold| match policy.escalation.first() {
                 Some(level) if hold.escalates => approvers(&level.approvers),
                 _ => approvers(&hold.approvers),
@@ -274,7 +291,7 @@ impl StepView {
 impl WorkView {
     fn of(step: &Step, work: &Work, wanted: Wanted, config: &Config, found: &Resolutions) -> WorkView {
         let keeping = Keeping::of(step);
-        let Isolation { workspace, worktree, no_network, secrets, protect } = &*work.isolation;
+        let Isolation { workspace, worktree, no_network, secrets, protect, unprotect } = &*work.isolation;
         let tool = found.get(&work.worker).and_then(|found| found.bound.as_ref());
         let of_tool = tool.into_iter().flat_map(|tool| &tool.secrets);
         let secret = |name: &String| SecretView { name: name.clone(), from: secret(name, config) };
@@ -283,6 +300,10 @@ impl WorkView {
             provided: found.get(&work.worker).cloned(),
             model: model(step, &work.worker, config),
             may: may(&work.worker),
+            max_steps: match &work.worker {
+                Worker::Agent { max_turns, .. } => *max_turns,
+                _ => None,
+            },
             tools: tools(&work.worker),
             servers: servers(&work.worker, config),
             told: wanted.modules,
@@ -299,6 +320,7 @@ impl WorkView {
             network: !no_network,
             secrets: secrets.iter().chain(of_tool).map(secret).collect(),
             protects: protect.clone(),
+            unprotects: unprotect.clone(),
             evidence: work.evidence.iter().map(ToString::to_string).collect(),
             takes: takes(work),
             gives: gives(work),
@@ -310,6 +332,14 @@ impl WorkView {
             agents: turns(step, &work.worker, config),
         }
     }
+}
+
+/// Returns true if an agent does a part of the work and waits while its account is limited.
+fn waits_for_account(step: &Step) -> bool {
+    let Kind::Work(work) = &step.kind else { return false };
+    let is_agent = |worker: &Worker| matches!(worker, Worker::Agent { .. });
+    let has_agent = is_agent(&work.worker) || work.check.iter().any(|check| is_agent(&check.worker));
+    has_agent && step.policy.holds.contains_key(&ErrorClass::RateLimit)
 }
 
 /// The servers of tools that the configuration describes.
@@ -349,7 +379,7 @@ fn input(binding: &Binding) -> InputView {
 
 fn gate(step: &Step) -> Option<GateView> {
     let Kind::Gate(gate) = &step.kind else { return None };
-    let Gate { message, shows, approvers: who, quorum, timeout, on_timeout, on_reject, .. } = &**gate;
+    let Gate { message, shows, approvers: who, quorum, timeout, on_reject, .. } = &**gate;
     let effects = &step.policy.effects;
     Some(GateView {
         message: prose(message),
@@ -357,7 +387,7 @@ fn gate(step: &Step) -> Option<GateView> {
         approvers: approvers(who),
         quorum: *quorum,
         timeout_ms: timeout.map(|timeout| timeout.0),
-        on_timeout: Ending::of_gate(on_timeout, effects.timed_out),
+        on_timeout: Ending::of_gate(gate, effects.timed_out),
         on_reject: match on_reject {
             Some(to) => Ending::Go(target(to)),
             None => Ending::of(effects.rejected),

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use skein_core::{plan::grouped, time::Millis};
-use skein_host::wall::Kept;
+use skein_host::sandbox::Enforcement;
 use unicode_width::UnicodeWidthStr;
 
 use super::{
     Batch, BatchSort, Confined, Estimate, Inner, Longest, PerItem, PlanView, StepView,
-    facts::{facts, few, short},
+    facts::{budget, facts, few, short},
     words::listed,
 };
 use crate::output::Paint;
@@ -122,6 +122,9 @@ impl Page {
         if let Some(why) = &view.no_worktrees {
             self.row("Worktrees", why);
         }
+        for missing in &view.not_passed {
+            self.row("Environment", &missing.message());
+        }
         for name in &view.undeclared {
             let title = self.paint.warning(&format!("{:12}", "Undeclared"));
             self.line(&format!("{title}  the parameter `{name}`; it is passed on as it is"));
@@ -140,9 +143,11 @@ impl Page {
 fn confined(confined: &Confined) -> String {
     let writes = "steps write in their workspace, those that only read what they give";
     match (confined.enforced, &confined.why, confined.allowed) {
-        (Some(Kept::All), ..) => format!("by the system: {writes}"),
-        (Some(Kept::Writes), ..) => {
-            format!("by the system in part: {writes}; what Skein keeps is open to them")
+        (Some(Enforcement::Full), ..) => format!("by the system: {writes}"),
+        (Some(Enforcement::WritesOnly), ..) => {
+            format!(
+                "by the system in part: {writes}; a worker can reach the state folder, so gates are refused"
+            )
         }
         (None, why, allowed) => {
             let then = if allowed { "are not kept to what they may do" } else { "are refused" };
@@ -180,12 +185,7 @@ fn limits(view: &PlanView) -> String {
     );
     facts.extend(limits.concurrency.map(|n| format!("{n} step{} at once", if n == 1 { "" } else { "s" })));
     facts.extend(limits.max_steps.map(|n| format!("{n} steps in all")));
-    if let Some(budget) = &limits.budget {
-        let usd = budget.micro_usd.map(|usd| format!("${:.2}", usd as f64 / 1e6));
-        let tokens = budget.tokens.map(|tokens| format!("{} tokens", grouped(tokens)));
-        let most: Vec<String> = usd.into_iter().chain(tokens).collect();
-        facts.push(format!("a budget of {}", most.join(" and ")));
-    }
+    facts.extend(limits.budget.as_ref().map(budget));
     facts.join(", ")
 }
 

@@ -196,7 +196,7 @@ fn what_is_allowed_beyond_the_usual_is_recorded_with_the_run_that_uses_it() {
     let field = json!([{"field": "stages.gate.gate.message", "file": ".skillmeat-workflow-overrides.yaml"}]);
     let wanted = [
         ("allow-root", json!([project.path("elsewhere")])),
-        ("allow-unenforced", json!([true])),
+        ("allow-unenforced", json!(["steps"])),
         ("allow-auto-approve", json!(["gate"])),
         ("workflow-overrides", field),
     ];

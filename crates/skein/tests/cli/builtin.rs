@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     catalog::{driver, tool, workflow},
     kept::Project,
-    session::run,
+    session::{Folder, run},
 };
 
 /// A project with a tool for each function, all of one driver.
@@ -89,6 +89,141 @@ fn functions_say_what_git_sees() {
     assert!(diff.contains("-one") && diff.contains("+two"), "{diff}");
 }
 
+/// A repository names programs for many occasions, and none is run because the engine asks git about it.
+#[test]
+fn nothing_is_run_that_a_repository_or_its_submodules_name() {
+    let steps = "  - { id: status, kind: tool, tool: git.status }
+  - { id: diff, kind: tool, tool: git.diff, inputs: { against: HEAD } }
+";
+    let project = project(steps);
+    std::fs::remove_dir_all(project.path(".git")).unwrap();
+    project
+        .folder
+        .write("a.txt", "one\n")
+        .write("sub/b.txt", "one\n")
+        .write(".gitignore", "*\n!a.txt\n!sub\n");
+    for folder in ["sub", "."] {
+        git(&project, &["init", "-q", folder]);
+        git(&project, &["-C", folder, "add", "--all", "--force", "."]);
+        git(&project, &["-C", folder, "commit", "-q", "-m", "One"]);
+    }
+    let traces = Folder::new();
+    let run_by = |name: &str| format!("touch {}; cat; false", traces.0.join(name).display());
+    for folder in [".", "sub"] {
+        for key in [
+            "core.fsmonitor",
+            "core.pager",
+            "core.editor",
+            "core.sshCommand",
+            "core.askPass",
+            "core.alternateRefsCommand",
+            "credential.helper",
+            "diff.external",
+            "diff.evil.textconv",
+            "diff.evil.command",
+            "filter.evil.clean",
+            "filter.evil.smudge",
+            "filter.evil.process",
+            "gpg.program",
+            "pager.diff",
+            "pager.status",
+            "alias.status",
+            "alias.diff",
+        ] {
+            let value = run_by(&format!("{}-{key}", folder.replace('.', "top")));
+            let value = if key.starts_with("alias") { format!("!{value}") } else { value };
+            git(&project, &["-C", folder, "config", key, &value]);
+        }
+        git(
+            &project,
+            &["-C", folder, "config", "core.hooksPath", &project.path("hooks").display().to_string()],
+        );
+        git(&project, &["-C", folder, "config", "diff.submodule", "diff"]);
+        git(&project, &["-C", folder, "config", "status.submoduleSummary", "true"]);
+        git(&project, &["-C", folder, "config", "submodule.recurse", "true"]);
+        git(
+            &project,
+            &["-C", folder, "config", "include.path", &project.path("more.cfg").display().to_string()],
+        );
+        project
+            .folder
+            .write(&format!("{folder}/.gitattributes"), "* filter=evil diff=evil\nb* filter=more\n");
+    }
+    let more =
+        format!("[core]\n\tfsmonitor = \"{0}\"\n[filter \"more\"]\n\tclean = \"{0}\"\n", run_by("include"));
+    project.folder.write("more.cfg", more);
+    for hook in ["post-index-change", "fsmonitor-watchman", "reference-transaction"] {
+        project.folder.write(&format!("hooks/{hook}"), format!("#!/bin/sh\n{}\n", run_by(hook)));
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(project.path(&format!("hooks/{hook}")), mode).unwrap();
+    }
+    project.folder.write("a.txt", "two\n").write("sub/b.txt", "two\n");
+    let clear = || {
+        for entry in std::fs::read_dir(&traces.0).unwrap().flatten() {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    };
+    clear();
+    let result = project.json("run one", 0);
+    let diff = result["steps"][1]["outputs"]["diff"].as_str().unwrap();
+    assert!(diff.contains("-one") && diff.contains("+two"), "{diff}");
+    let left = || {
+        let names = std::fs::read_dir(&traces.0).unwrap().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name != ".git").collect::<Vec<_>>()
+    };
+    assert_eq!(left(), [] as [std::ffi::OsString; 0]);
+    // They would have been run by a person's git.
+    let mut person = Command::new("git");
+    let _ = person.current_dir(&project.folder.0).args(["status"]).output();
+    assert!(!left().is_empty(), "the traps work");
+}
+
+/// Programs that the engine runs for itself come from where no step can write.
+#[test]
+fn git_and_the_shell_are_not_taken_from_where_steps_or_everyone_can_write() {
+    let fake = |folder: &std::path::Path| {
+        std::fs::create_dir_all(folder).unwrap();
+        for name in ["git", "bash"] {
+            let trap = format!("#!/bin/sh\ntouch {}\nexit 1\n", folder.join("trap").display());
+            std::fs::write(folder.join(name), trap).unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(folder.join(name), mode).unwrap();
+        }
+    };
+    let project = project("  - { id: status, kind: tool, tool: git.status }\n");
+    std::fs::remove_dir_all(project.path(".git")).unwrap();
+    git(&project, &["init", "-q"]);
+    let (granted, open) = (Folder::for_programs(), Folder::for_programs());
+    let places =
+        [project.path("bin"), project.path("node_modules/.bin"), granted.0.join("bin"), open.0.join("bin")];
+    places.iter().for_each(|place| fake(place));
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(open.0.join("bin"), mode).unwrap();
+    let config = project.read("skein.toml");
+    project.folder.write("skein.toml", format!("writes = [\"{}\"]\n{config}", granted.0.display()));
+    project.folder.write(
+        "script.yaml",
+        "name: script\nversion: \"1\"\ntimeout: 5m\nsteps:\n  it:\n    worker: CUSTOM\n    capabilities: [READ]\n    instructions: \"true\"\n",
+    );
+    let usual = std::env::var("PATH").unwrap();
+    for place in &places {
+        for line in ["run one --format json", "run script.yaml --format json"] {
+            let mut command = project.command(line);
+            command.env("PATH", format!("{}:{usual}", place.display()));
+            let done = run(&mut command);
+            assert_eq!(done.code, 0, "{}: {}{}", place.display(), done.out, done.err);
+            assert!(!place.join("trap").exists(), "{} was run", place.display());
+            let mut alone = project.command(line);
+            alone.env("PATH", place);
+            let done = run(&mut alone);
+            assert!(done.code != 0 && !place.join("trap").exists(), "{}{}", done.out, done.err);
+            let said = format!("{}{}", done.out, done.err);
+            let why = ["the work is done", "every user may write", "belongs to a project"];
+            assert!(why.iter().any(|why| said.contains(why)), "{}: {said}", place.display());
+        }
+    }
+}
+
 /// The code that a run of one step fails with.
 fn fails(step: &str) -> (String, String) {
     let project = project(&format!("  - {{ id: only, kind: tool, {step} }}\n"));
@@ -108,6 +243,9 @@ fn functions_stay_in_the_workspace_and_leave_control_files_alone() {
         ("tool: files.read, inputs: { path: big.txt }", "input_invalid"),
         ("tool: files.write, inputs: { path: .git/hooks/pre-commit, text: x }", "unauthorised"),
         ("tool: files.write, inputs: { path: .skein/x, text: x }", "unauthorised"),
+        ("tool: files.write, inputs: { path: skein.toml, text: x }", "unauthorised"),
+        ("tool: files.write, inputs: { path: .tools/new/TOOL.md, text: x }", "unauthorised"),
+        ("tool: files.remove, inputs: { path: .workflows }", "unauthorised"),
         ("tool: files.remove, inputs: { path: .git }", "unauthorised"),
         ("tool: files.write, inputs: { path: a.txt }", "input_invalid"),
         ("tool: json.merge, inputs: { values: 3 }", "input_invalid"),
@@ -124,14 +262,15 @@ fn functions_stay_in_the_workspace_and_leave_control_files_alone() {
 #[test]
 fn what_a_function_takes_and_gives_is_checked_by_the_tool() {
     let project = project("  - { id: only, kind: tool, tool: sleep, inputs: { ms: 1 } }\n");
-    let strict = |part: &str| {
-        tool("sleep", "").replace(
-            &format!("{part}: {{ type: object }}"),
-            &format!("{part}: {{ type: object, required: [x] }}"),
-        )
+    let strict = |part: &str, rule: &str| {
+        let any = format!("{part}: {{ type: object }}");
+        tool("sleep", "").replace(&any, &format!("{part}: {{ type: object, {rule} }}"))
     };
-    for (part, code) in [("inputs", "input_invalid"), ("outputs", "output_invalid")] {
-        project.folder.write(".tools/sleep/TOOL.md", strict(part));
+    for (part, rule, code) in [
+        ("inputs", "properties: { ms: { minimum: 5 } }", "input_invalid"),
+        ("outputs", "required: [x]", "output_invalid"),
+    ] {
+        project.folder.write(".tools/sleep/TOOL.md", strict(part, rule));
         assert_eq!(project.json("run one", 4)["error"]["code"], code);
     }
 }

@@ -6,27 +6,14 @@ use std::{
     io::Write,
     os::unix::fs::OpenOptionsExt,
     process::{Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
 
 use crate::{
-    kept::{HELD, Project, lives},
-    session::skein,
+    kept::{HELD, Project, lives, until},
+    session::{skein, without_name_spaces, wrapped},
 };
-
-/// Longer than anything here may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Until something holds.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
-        std::thread::yield_now();
-    }
-}
 
 /// A project whose second step begins with this.
 fn project(begins: &str) -> Project {
@@ -38,26 +25,47 @@ fn project(begins: &str) -> Project {
 }
 
 fn pids(project: &Project, name: &str) -> Vec<String> {
-    project.read(name).lines().map(str::to_owned).collect()
+    project.read(name).lines().map(|pid| project.outer_pid(pid)).collect()
 }
 
 /// Children in the group, in a session of their own, and of a parent that is gone.
 const CHILDREN: &str = "sleep 1000 & echo $! >> kids; setsid sleep 1001 & echo $! >> kids; \
     (setsid sh -c \"echo \\$\\$ >> kids; exec sleep 1002\" &); until [ $(wc -l < kids) -ge 3 ]; do sleep 0.01; done;";
 
-/// C3: nothing that the killed engine left is there when the step is done again.
+/// C3: whatever a worker started ends with the engine, however that ends.
 #[test]
-fn a_killed_engine_leaves_nothing_behind_once_it_is_resumed() {
-    let project = project(CHILDREN);
+fn a_killed_engine_leaves_nothing_behind() {
+    let hidden = "(env -i setsid sh -c \"echo \\$\\$ >> kids; exec sleep 1003 <&- >&- 2>&-\" &); \
+        until [ $(wc -l < kids) -ge 4 ]; do sleep 0.01; done;";
+    let project = project(&format!("{CHILDREN} {hidden}"));
     let going = project.begin("run held.yaml --format jsonl");
     let run = going.run();
     let worker = project.begun();
+    let mut started = pids(&project, "kids");
+    started.push(worker);
+    assert!(started.len() == 5 && started.iter().all(|pid| lives(pid)), "{started:?}");
     going.signal(Signal::KILL);
     assert_eq!(going.end().0, None);
-    let mut left = pids(&project, "kids");
-    left.push(worker);
-    assert_eq!(left.len(), 4);
-    assert!(left.iter().all(|pid| lives(pid)), "they were cut off, not ended");
+    until("they outlive the engine", || !started.iter().any(|pid| lives(pid)));
+    fs::write(project.path("kids"), "").unwrap();
+    let resumed = project.begin(&format!("resume {run} --format jsonl"));
+    project.begun();
+    project.go();
+    assert_eq!(resumed.end().0, Some(0));
+    project.ended_once(&run);
+}
+
+/// C3: where there are no name spaces, nothing that the killed engine left is there when the step is done again.
+#[test]
+fn a_killed_engine_leaves_nothing_behind_once_it_is_resumed() {
+    let project = project(CHILDREN);
+    let going = project.begin_as(&without_name_spaces(&project.command("run held.yaml --format jsonl")));
+    let run = going.run();
+    project.begun();
+    let left = pids(&project, "kids");
+    going.signal(Signal::KILL);
+    assert_eq!(going.end().0, None);
+    assert!(left.len() == 3 && left.iter().all(|pid| lives(pid)), "they were cut off, not ended");
     fs::write(project.path("kids"), "").unwrap();
     let resumed = project.begin(&format!("resume {run} --format jsonl"));
     project.begun();
@@ -78,7 +86,7 @@ fn what_a_worker_hides_is_ended_with_its_step() {
     let going = project.begin("run held.yaml --format jsonl");
     project.begun();
     let hidden = pids(&project, "kids");
-    assert!(hidden.len() == 1 && lives(&hidden[0]));
+    assert!(hidden.len() == 1 && lives(&hidden[0]), "{hidden:?}");
     project.go();
     let (code, lines, errors) = going.end();
     assert!(!lives(&hidden[0]), "{lines}{errors}");
@@ -265,4 +273,61 @@ fn a_run_does_what_it_was_begun_with() {
     project.go();
     assert_eq!(resumed.end().0, Some(0));
     assert_eq!(project.read("done.txt"), "first\nslow\n");
+}
+
+/// Several processes resume one run at once: one has it, and the others are refused or find it at its next gate. None waits
+/// for events that happened before it had the run.
+#[test]
+fn several_that_resume_a_run_at_once_all_end() {
+    use crate::kept::GATED;
+    let again = "    - {name: last-word, agent: writer, action: \"GATE: Really?\", dependsOn: [publish], timeout: 30m}\n";
+    let project = Project::new();
+    project.folder.write("gated.yaml", GATED.to_owned() + again);
+    let mut had = 0;
+    for round in 0..8 {
+        let run = project.left("gated.yaml");
+        project.ends(&format!("approve {run}"), 0);
+        let line = if round % 4 == 3 { "resume --all".to_owned() } else { format!("resume {run}") };
+        let format = ["human", "json"][round % 2];
+        let line = format!("{line} --no-wait --format {format}");
+        let all: Vec<_> = (0..4).map(|_| project.begin(&line)).collect();
+        for going in all {
+            let (code, out, errors) = going.end();
+            assert!(matches!(code, Some(0 | 5 | 6)), "`{line}`: {code:?} {out}{errors}");
+            had += usize::from(code == Some(6));
+        }
+        assert_eq!(project.status(&run), "waiting");
+        project.ended_once(&run);
+        project.ends(&format!("cancel {run}"), 0);
+    }
+    assert!(had >= 8, "one of each has it: {had}");
+}
+
+/// One that read the run before another had it, and has it after that left it, sees what the other did. `strace` delays the
+/// first lock of each of its threads, so that it reads, and claims the run a second and a half later.
+#[test]
+fn one_that_read_a_run_before_another_had_it_does_not_wait_for_ever() {
+    use std::{process::Command, thread::sleep, time::Duration};
+    let project = Project::new();
+    let asks = "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {name: asks}\nspec:\n  description: Writes.\n  \
+        domainsInvolved: [editorial]\n  timeout: 1h\n  failurePolicy: abort\n  steps:\n    - {name: draft, agent: \
+        holder, action: Write it., timeout: 10m, x-skein: {on_interrupted: ask}}\n";
+    project.folder.write("interrupted.yaml", asks);
+    project.folder.write(
+        "skein.toml",
+        "[agents.holder]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", \"cat >/dev/null; echo $$ > begun; cat go\"]\n",
+    );
+    let going = project.begin("run interrupted.yaml --format jsonl");
+    let run = going.run();
+    project.begun();
+    going.signal(Signal::KILL);
+    going.end();
+    let mut late = Command::new("strace");
+    late.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=flock", "-e"]);
+    late.arg("inject=flock:delay_enter=1500000:when=1").arg(env!("CARGO_BIN_EXE_skein"));
+    let late = project.begin_as(&wrapped(late, &project.command(&format!("resume {run} --no-wait"))));
+    sleep(Duration::from_millis(2_000));
+    project.ends(&format!("resume {run} --no-wait"), 6);
+    let (code, out, errors) = late.end();
+    assert_eq!(code, Some(6), "{out}{errors}");
 }

@@ -1,8 +1,11 @@
 //! What is stored is not what was written: one run is set aside and named, the others go on (A7, A8).
 
-use std::fs;
+use std::{fs, path::Path};
 
-use rustix::process::Signal;
+use rustix::{
+    fs::{CWD, Mode, mkfifoat},
+    process::Signal,
+};
 
 use crate::kept::{Project, lives};
 
@@ -132,27 +135,213 @@ fn a_damaged_page_is_told_and_breaks_nothing_else() {
     assert!(told >= 4, "{told}");
 }
 
-/// A log that ends in the middle of a write: what was acknowledged before it stands, and the run goes on from there.
+/// A run that was killed while its second step was at work, and its worker.
+fn killed() -> (Project, String) {
+    let project = Project::new();
+    let going = project.begin("run held.yaml --format jsonl");
+    let run = going.run();
+    project.begun();
+    going.signal(Signal::KILL);
+    going.end();
+    (project, run)
+}
+
+fn log(project: &Project) -> Vec<u8> {
+    fs::read(project.path(".skein/skein.db-wal")).expect("it is there")
+}
+
+/// A write that was cut off was never acknowledged: what was acknowledged before it stands, and the run goes on from there.
 #[test]
-fn a_torn_log_loses_only_its_end() {
-    for cut in [1, 24, 2000, 4200] {
-        let project = Project::new();
-        let going = project.begin("run held.yaml --format jsonl");
-        let run = going.run();
-        project.begun();
-        going.signal(Signal::KILL);
-        going.end();
-        let log = project.path(".skein/skein.db-wal");
-        let length = fs::metadata(&log).unwrap().len();
-        fs::File::options().write(true).open(&log).unwrap().set_len(length - cut).unwrap();
+fn a_log_that_ends_in_the_middle_of_a_write_loses_nothing() {
+    for more in [1, 24, 2000, 4200] {
+        let (project, run) = killed();
+        let mut bytes = log(&project);
+        bytes.resize(bytes.len() + more, 0x5a);
+        fs::write(project.path(".skein/skein.db-wal"), bytes).unwrap();
         let resumed = project.begin(&format!("resume {run} --format jsonl"));
         project.begun();
         project.go();
         let (code, lines, errors) = resumed.end();
-        assert_eq!(code, Some(0), "cut by {cut}: {lines}{errors}");
+        assert_eq!(code, Some(0), "{more} more: {lines}{errors}");
         project.ended_once(&run);
-        assert!(project.read("done.txt").ends_with("slow\n"), "cut by {cut}");
+        assert_eq!(project.read("done.txt"), "first\nslow\n", "{more} more");
     }
+}
+
+/// Nothing of a run whose acknowledged rows are gone is done, wherever someone asks for it.
+fn is_refused(project: &Project, run: &str) {
+    let done = project.read("done.txt");
+    for line in [
+        format!("resume {run}"),
+        format!("runs {run}"),
+        "runs".to_owned(),
+        "resume --all --no-wait".to_owned(),
+    ] {
+        let told = project.ends(&line, 8);
+        assert!(told.contains(run) && told.contains("its journal is shortened"), "{line}: {told}");
+        assert!(told.contains("--accept-shortened-journal"), "{line}: {told}");
+    }
+    for line in [format!("cancel {run}"), format!("approve {run} slow")] {
+        let told = project.ends(&line, 8);
+        assert!(told.contains("its journal is shortened"), "{line}: {told}");
+    }
+    let doctor = project.skein("doctor");
+    assert!(doctor.code == 1 && doctor.out.contains(run), "{}{}", doctor.out, doctor.err);
+    assert!(doctor.out.contains("its journal is shortened"), "{}", doctor.out);
+    assert_eq!(project.read("done.txt"), done, "nothing is done again");
+}
+
+/// SQLite drops all of its log from the first damaged frame on. Rows that were acknowledged are missed, and no step is done
+/// again without a person's word.
+#[test]
+fn a_flipped_bit_in_the_log_is_noticed() {
+    for part in [0, 2, 3] {
+        let (project, run) = killed();
+        let mut bytes = log(&project);
+        let frames = (bytes.len() - 32) / 4120;
+        let frame = frames * part / 4 + if part == 3 { frames / 8 } else { 0 };
+        bytes[32 + frame * 4120 + 24 + 100] ^= 1;
+        fs::write(project.path(".skein/skein.db-wal"), bytes).unwrap();
+        is_refused(&project, &run);
+        // Others are not harmed.
+        let other = project.left("asks.md");
+        project.ends(&format!("cancel {other}"), 0);
+        is_refused(&project, &run);
+    }
+}
+
+#[test]
+fn a_log_that_was_cut_or_removed_is_noticed() {
+    for cut in [Some(1), Some(24), Some(4200), None] {
+        let (project, run) = killed();
+        let log = project.path(".skein/skein.db-wal");
+        match cut {
+            Some(cut) => {
+                let length = fs::metadata(&log).unwrap().len();
+                fs::File::options().write(true).open(&log).unwrap().set_len(length - cut).unwrap();
+            }
+            None => fs::remove_file(&log).unwrap(),
+        }
+        let _ = fs::remove_file(project.path(".skein/skein.db-shm"));
+        is_refused(&project, &run);
+    }
+}
+
+/// With a person's word the run goes on from what is left, and what was in the lost rows is done again.
+#[test]
+fn a_person_can_go_on_with_a_shortened_journal() {
+    let (project, run) = killed();
+    let path = project.path(".skein/skein.db-wal");
+    let length = fs::metadata(&path).unwrap().len();
+    fs::File::options().write(true).open(&path).unwrap().set_len(length - 1).unwrap();
+    let no = project.ends("resume --accept-shortened-journal", 2);
+    assert!(no.contains("RUN"), "{no}");
+    is_refused(&project, &run);
+    let resumed = project.begin(&format!("resume {run} --accept-shortened-journal --format jsonl"));
+    project.begun();
+    project.go();
+    let (code, lines, errors) = resumed.end();
+    assert_eq!(code, Some(0), "{lines}{errors}");
+    project.ended_once(&run);
+    assert_eq!(project.status(&run), "succeeded");
+    assert!(project.ends("runs", 0).contains("succeeded"));
+    let whole = project.ends(&format!("resume {run} --accept-shortened-journal"), 5);
+    assert!(whole.contains("is not shortened"), "{whole}");
+}
+
+/// A run that had ended is not taken for one that has not, when an older copy of the database is put back.
+#[test]
+fn an_older_copy_of_the_database_is_noticed() {
+    let project = Project::new();
+    let run = project.left("gated.yaml");
+    let (state, copy) = (project.path(".skein"), project.path("copy"));
+    let files = ["skein.db", "skein.db-wal", "skein.db-shm"];
+    fs::create_dir(&copy).unwrap();
+    files.iter().for_each(|name| assert!(fs::copy(state.join(name), copy.join(name)).is_ok()));
+    project.ends(&format!("approve {run}"), 0);
+    project.json(&format!("resume {run}"), 0);
+    let later = project.left("asks.md");
+    assert_eq!(project.read("done.txt"), "draft\npublish\n");
+    files.iter().for_each(|name| assert!(fs::copy(copy.join(name), state.join(name)).is_ok()));
+    is_refused(&project, &run);
+    is_refused(&project, &later);
+    let gone = project.ends(&format!("resume {later} --accept-shortened-journal"), 5);
+    assert!(gone.contains("nothing is left of run"), "{gone}");
+    assert!(!project.ends("runs", 8).contains(&later));
+    project.json(&format!("resume {run} --accept-shortened-journal --no-wait"), 6);
+    project.ends("runs", 0);
+}
+
+/// The same for one that was emptied: the runs that were in it are named.
+#[test]
+fn a_database_that_was_emptied_is_noticed() {
+    let project = Project::new();
+    let run = project.left("gated.yaml");
+    for name in ["skein.db", "skein.db-wal", "skein.db-shm"] {
+        fs::remove_file(project.path(".skein").join(name)).unwrap();
+    }
+    assert_eq!(project.skein("run asks.md --no-wait").code, 6, "a new run can be begun");
+    is_refused(&project, &run);
+}
+
+/// The log is removed under a run: what it writes from then on would be lost with it.
+#[test]
+fn a_log_that_is_removed_under_a_run_ends_it() {
+    let project = Project::new();
+    let going = project.begin("run held.yaml --format jsonl");
+    going.run();
+    project.begun();
+    fs::remove_file(project.path(".skein/skein.db-wal")).unwrap();
+    project.go();
+    let (code, lines, errors) = going.end();
+    assert_eq!(code, Some(8), "{lines}{errors}");
+    assert!(!lines.contains("run_decided"), "nothing is told that is not kept: {lines}");
+    assert!(errors.contains("was moved or removed under this process"), "{errors}");
+}
+
+/// Pipes, links, folders and sockets in place of the files of the state folder are refused, and not waited for.
+#[test]
+fn what_is_no_plain_file_is_refused_in_the_state_folder() {
+    let files =
+        ["skein.db", "skein.db-wal", "skein.db-shm", "next.lock", "now.lock", "reserve", "acknowledged"];
+    let ways: [&dyn Fn(&Path); 4] = [
+        &|path| mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap(),
+        &|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+        &|path| fs::create_dir(path).unwrap(),
+        &|path| drop(std::os::unix::net::UnixListener::bind(path).unwrap()),
+    ];
+    let project = Project::new();
+    project.left("asks.md");
+    for name in files {
+        for (n, make) in ways.iter().enumerate() {
+            let (path, kept) = (project.path(".skein").join(name), project.path("kept"));
+            fs::rename(&path, &kept).unwrap();
+            make(&path);
+            for line in ["runs", "run asks.md", "resume --all"] {
+                let told = project.ends(line, 8);
+                assert!(told.contains(name), "{name}, way {n}, `{line}`: {told}");
+            }
+            if path.is_dir() {
+                fs::remove_dir(&path).unwrap()
+            } else {
+                fs::remove_file(&path).unwrap()
+            }
+            fs::rename(&kept, &path).unwrap();
+        }
+    }
+    project.ends("runs", 0);
+    for name in ["owners", "blobs"] {
+        let (path, kept) = (project.path(".skein").join(name), project.path("kept"));
+        fs::rename(&path, &kept).unwrap();
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        assert!(project.ends("runs", 8).contains(name));
+        fs::remove_file(&path).unwrap();
+        fs::rename(&kept, &path).unwrap();
+    }
+    // One that pretends to be an owner is none.
+    let pipe = project.path(".skein/owners/0000-1-0000.lock");
+    mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+    project.ends("runs", 0);
 }
 
 /// A8: what a newer version wrote is refused, and not a byte of it is touched.

@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
-    kept::{Project, lives},
-    session::{Folder, run, skein},
+    kept::{HELD, Project, lives},
+    session::{Folder, run, skein, state_home, without_name_spaces},
 };
 
 /// The program in a project with a home of its own, where nobody has logged in.
@@ -95,10 +95,10 @@ fn a_project_that_is_well() {
     assert!(
         level == "warning" && message.starts_with("1 that nobody") && hint.contains("skein resume --all")
     );
-    for agent in ["claude", "codex", "opencode", "gemini"] {
+    for agent in ["claude", "codex", "opencode"] {
         about(&found, "agents", agent);
     }
-    about(&found, "walls", "confinement");
+    about(&found, "sandbox", "confinement");
     let text = run(skein(&project.folder.0).arg("doctor"));
     assert_eq!(text.code, 0, "{}", text.out);
     assert!(
@@ -123,7 +123,7 @@ fn a_state_folder_that_cannot_be_written() {
         "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && exec \"$2\" doctor --format json";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(&state).arg(env!("CARGO_BIN_EXE_skein"));
-    command.current_dir(&project.folder.0).env_remove("SKEIN_STATE");
+    command.current_dir(&project.folder.0).env_remove("SKEIN_STATE").env("XDG_STATE_HOME", state_home());
     let found = findings(&mut command, 1);
     assert_eq!(found["healthy"], false);
     let (level, message, hint) = about(&found, "state", "writable");
@@ -220,11 +220,13 @@ fn secrets_are_looked_for_and_never_shown() {
     assert!(!text.contains("hunter2") && !text.contains("tiny!"), "{text}");
 }
 
-/// A run whose engine died, and a worker of it that lives.
+/// A run whose engine died, and a process of its worker that lives, because there are no name spaces to end with it.
 #[test]
 fn what_a_dead_engine_left() {
     let project = Project::new();
-    let going = project.begin("run held.yaml --format jsonl");
+    let leaves = HELD.replace("'echo $$ > begun;", "'setsid sleep 1000 & echo $! > begun;");
+    project.folder.write("held.yaml", leaves);
+    let going = project.begin_as(&without_name_spaces(&project.command("run held.yaml --format jsonl")));
     going.run();
     let worker = project.begun();
     going.signal(Signal::KILL);

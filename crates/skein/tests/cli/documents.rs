@@ -13,11 +13,13 @@ const DRAWN: &str = "graph examples/agentcore/word-count.yaml --as mermaid";
 fn printed(line: &str) -> String {
     // Whoever has tried an example here has runs of their own.
     let nothing = Folder::new();
+    let state = nothing.0.join(".skein");
     let mut command = skein(repository());
-    command.args(line.split_whitespace()).env("SKEIN_STATE", nothing.0.join("none"));
+    command.args(line.split_whitespace()).env("SKEIN_STATE", &state);
     let done = run(&mut command);
     let exit = if done.code == 0 { String::new() } else { format!("[exit {}]", done.code) };
-    format!("{}{}{exit}", done.err, done.out).trim_end().to_owned()
+    let shown = format!("{}{}{exit}", done.err, done.out);
+    shown.replace(state.to_str().expect("it is text"), "/home/ada/notes/.skein").trim_end().to_owned()
 }
 
 /// A block as it should be: its first line is the word after the fence.

@@ -12,6 +12,10 @@ fn told(script: &str, descriptors: u32) -> (i32, String) {
          instructions: |\n      {script}\n    outputs:\n      - {{name: out, path: out.txt}}\n"
     );
     folder.write("one.yaml", source);
+    run_with(&folder, descriptors)
+}
+
+fn run_with(folder: &Folder, descriptors: u32) -> (i32, String) {
     let mut command = Command::new("sh");
     let line = format!("ulimit -n {descriptors}; exec {} run one.yaml", env!("CARGO_BIN_EXE_skein"));
     let envs = skein(&folder.0);
@@ -53,9 +57,30 @@ fn each_bad_end_has_its_words() {
     }
 }
 
-/// The engine keeps some for itself, so that it can say so.
+/// A journal that cannot be written would be worse than a run that does not begin.
 #[test]
-fn a_step_without_descriptors_fails_and_the_engine_goes_on() {
-    let (code, text) = told("echo hello > out.txt", 60);
-    assert!(code == 4 && text.contains("too many files are open here (raise the limit"), "{text}");
+fn a_run_with_too_few_descriptors_does_not_begin() {
+    for descriptors in [32, 64, 96] {
+        let (code, text) = told("echo hello > out.txt", descriptors);
+        assert_eq!(code, 5, "{descriptors}: {text}");
+        assert!(text.contains(&format!("may have {descriptors} files open at once")), "{text}");
+        assert!(text.contains("ulimit -n"), "{text}");
+    }
+}
+
+/// With few descriptors, fewer steps work at once, and none fails for want of them.
+#[test]
+fn steps_wait_for_descriptors() {
+    let folder = Folder::new();
+    let steps: String = (0..40)
+        .map(|n| {
+            format!("  s{n}:\n    worker: CUSTOM\n    capabilities: [READ, EDIT]\n    instructions: echo {n} > out{n}.txt\n    \
+                 outputs:\n      - {{name: out, path: out{n}.txt}}\n")
+        })
+        .collect();
+    folder.write("one.yaml", format!("name: one\nversion: \"1\"\ntimeout: 5m\nsteps:\n{steps}"));
+    for descriptors in [112, 128, 192] {
+        let (code, text) = run_with(&folder, descriptors);
+        assert_eq!(code, 0, "{descriptors}: {text}");
+    }
 }

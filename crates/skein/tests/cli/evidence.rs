@@ -62,6 +62,42 @@ fn every_format_and_worker_is_held_to_it() {
     }
 }
 
+/// A schema that takes for ever to check is an error of its step, and stops nothing else: the check runs where all runs of
+/// the process are moved.
+#[test]
+fn a_value_that_is_too_expensive_to_check_fails_its_step() {
+    let arm = |name: &str| {
+        format!("{{type: object, properties: {{a: {{$ref: \"#/$defs/t\"}}}}, required: [{name}]}}")
+    };
+    let schema = format!(
+        "{{type: object, $defs: {{t: {{anyOf: [{}, {}]}}}}, properties: {{v: {{$ref: \"#/$defs/t\"}}}}}}",
+        arm("x"),
+        arm("y")
+    );
+    let value = (0..60).fold("{}".to_owned(), |inner, _| format!("{{\"a\":{inner}}}"));
+    let project = Project::new();
+    let flow = "---\nname: One\nid: one\ndescription: One.\nversion: 1.0.0\ninputs: { type: object }\n\
+        outputs: { type: object }\ntimeout_ms: 600000\nsteps:\n  - { id: it, kind: tool, tool: write }\n---\n";
+    let tool = TOOL.replace("outputs: { type: object }", &format!("outputs: {schema}"));
+    project.folder.write("skein.toml", AGENT).write("d.md", flow).write(".tools/write/TOOL.md", tool);
+    project.folder.write(".drivers/pen/DRIVER.md", DRIVER);
+    project
+        .folder
+        .write(".drivers/pen/pen.sh", format!("#!/bin/sh\ncat >/dev/null\necho '{{\"v\": {value}}}'\n"));
+    let pen = project.path(".drivers/pen/pen.sh");
+    std::fs::set_permissions(pen, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let begun = std::time::Instant::now();
+    let not = project.json("run d.md", 4);
+    let said = not["steps"][0]["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(said.contains("schema too expensive to check in detail: more than 1000000 steps"), "{not}");
+    // The same for what a run is begun with.
+    let flow = flow.replace("inputs: { type: object }", &format!("inputs: {schema}"));
+    project.folder.write("e.md", flow).write("given.json", format!("{{\"v\": {value}}}"));
+    let told = project.ends("run e.md --params given.json", 2);
+    assert!(told.contains("schema too expensive to check"), "{told}");
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+}
+
 const WRITES: &str = "cat >/dev/null; if test -e allowed; then echo x > out.txt; fi";
 const AGENT: &str = "[agents.writer]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"writes.sh\"]\n";
 const TOOL: &str = "---\nname: Write\nid: write\ndescription: Writes.\nversion: 1.0.0\ninputs: { type: object }\n\
@@ -77,7 +113,7 @@ fn what_it_is_judged_by_is_not_its_own() {
     project.folder.write("src/there.txt", "as it was\n");
     let fits = "[{schema: shape.json, of: out.json}]";
     let wrong = step(&project, "echo '{}' > shape.json; echo '{}' > out.json", fits, 4);
-    assert!(wrong["evidence"][0]["found"].as_str().unwrap().contains("\"n\""), "{wrong}");
+    assert!(wrong["evidence"][0]["found"].as_str().unwrap().contains("`n`"), "{wrong}");
     project.folder.write("shape.json", "{\"type\": \"object\", \"required\": [\"n\"]}");
     assert_eq!(holds(&step(&project, "echo '{\"n\": 1}' > out.json", fits, 0)), [true]);
     let changed = "[{changed: \"src/*.txt\"}]";
@@ -93,7 +129,7 @@ fn a_command_is_behind_the_wall_and_is_no_shell() {
     let project = Project::new();
     project.folder.write(
         "try.sh",
-        "for f in \"$PWD/../outside\" ../.skein/x /tmp/skein-proof; do (echo x > $f) 2>/dev/null && exit 7; done\n\
+        "for f in \"$PWD/../outside/x\" ../.skein/x /usr/skein-proof; do (echo x > $f) 2>/dev/null && exit 7; done\n\
          test -z \"$SKEIN_OUTPUT\" || exit 8\n(echo x >> shielded) 2>/dev/null && exit 9\n\
          echo \"<$1>\"; echo x > inside.txt\n",
     );

@@ -126,6 +126,119 @@ fn a_fork_is_refused_where_there_is_none() {
     assert_eq!(project.skein(&format!("fork {run}")).code, 2);
 }
 
+/// A run of the flow that succeeded; its id.
+fn succeeded(project: &Project) -> String {
+    project.folder.write("ok", "");
+    let run = project.json("run flow.yaml", 0)["run_id"].as_str().unwrap().to_owned();
+    fs::remove_file(project.path("done.txt")).unwrap();
+    run
+}
+
+/// With `--reload` the workflow is read again. Steps are known by their ids: one is put before all others, so that all numbers
+/// change.
+#[test]
+fn a_reloaded_fork_reuses_steps_that_did_not_change() {
+    let project = project();
+    let run = succeeded(&project);
+    let first = "steps:\n  fresh:\n    worker: CUSTOM\n    capabilities: [READ, EDIT]\n    instructions: 'echo fresh >> done.txt'\n";
+    let changed = FLOW.replace("steps:\n", first).replace("'echo build >>", "'echo rebuilt >>");
+    project.folder.write("flow.yaml", changed);
+    let line = format!("fork {run} --reload");
+    let planned = project.json(&format!("{line} --plan"), 0);
+    let mut reused: Vec<&str> =
+        planned["reused"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    reused.sort_unstable();
+    assert_eq!(reused, ["beside", "plan"], "{planned}");
+    let because = |step: &str, why: &str| json!({"step": step, "because": why});
+    let runs = json!([because("fresh", "new"), because("build", "changed"), because("ship", "after")]);
+    assert_eq!((&planned["runs"], &planned["removed"]), (&runs, &json!([])), "{planned}");
+    assert!(!project.path("done.txt").exists(), "only what would be is shown");
+    let result = project.json(&line, 0);
+    let mut done: Vec<String> = project.read("done.txt").lines().map(str::to_owned).collect();
+    done.sort();
+    assert_eq!(done, ["fresh", "rebuilt", "ship"]);
+    for (path, reused) in
+        [("plan", true), ("beside", true), ("build", false), ("ship", false), ("fresh", false)]
+    {
+        let step = step(&result, path);
+        assert_eq!((&step["status"], step["reused"] == true), (&json!("succeeded"), reused), "{path}");
+    }
+    let forked = result["run_id"].as_str().unwrap();
+    assert_eq!(
+        project.ends(&format!("logs {forked} build"), 0),
+        "a plan\n",
+        "the artifact came with its step"
+    );
+    project.ended_once(forked);
+    // It can be reloaded in turn, and nothing is left to do.
+    let refused = project.ends(&format!("fork {forked} --reload"), 5);
+    assert!(refused.contains("no step changed since run"), "{refused}");
+    let named = project.ends(&format!("fork {forked} --reload --from ship --plan"), 0);
+    assert!(named.contains("reused    build") && named.contains("runs      ship: it was named"), "{named}");
+}
+
+/// What failed runs again, and a step that the workflow has no more is named.
+#[test]
+fn a_reloaded_fork_of_a_failed_run_repairs_it() {
+    let project = project();
+    let run = failed(&project);
+    let repaired =
+        FLOW.replace("test -e ok || { echo not ok; exit 3; }", "true").replace("  ship:\n", "  send:\n");
+    project.folder.write("flow.yaml", repaired);
+    let shown = project.ends(&format!("fork {run} --reload"), 0);
+    for line in [
+        "reused    plan",
+        "runs      build: the run failed by it",
+        "runs      send: it is new",
+        "removed   ship: the workflow has it no more",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    let mut done: Vec<String> = project.read("done.txt").lines().map(str::to_owned).collect();
+    done.sort();
+    assert_eq!(done, ["beside", "build", "build", "build", "plan", "ship"], "twice and once more");
+    // A source that is not valid is told, and nothing begins.
+    project.folder.write("flow.yaml", "name: flow\n");
+    assert!(project.ends(&format!("fork {run} --reload"), 3).contains("flow.yaml"));
+}
+
+/// An agent that is set up in another way, and a parameter of another value: only who has to do with them runs.
+#[test]
+fn a_reloaded_fork_minds_agents_and_parameters() {
+    let project = Project::new();
+    let agent = |name: &str, note: &str| {
+        format!(
+            "[agents.{name}]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", \"cat >/dev/null; echo {note} >> done.txt\"]\n"
+        )
+    };
+    let stage = |id: &str, who: &str, more: &str| {
+        format!("  - id: {id}\n    name: {id}\n    roles: {{primary: \"agent:{who}\"}}\n{more}")
+    };
+    let reads = "    inputs:\n      to: {type: string, source: \"${{ parameters.to }}\"}\n";
+    let flow = format!(
+        "workflow: {{id: w, name: W}}\nconfig:\n  parameters:\n    to: {{type: string, default: sea}}\n    \
+         old: {{type: string, default: x}}\nstages:\n{}{}{}",
+        stage("one", "ada", ""),
+        stage("two", "bob", ""),
+        stage("three", "ada", reads)
+    );
+    project.folder.write("w.yaml", &flow).write("skein.toml", agent("ada", "ada") + &agent("bob", "bob"));
+    let run = project.json("run w.yaml", 0)["run_id"].as_str().unwrap().to_owned();
+    project.folder.write("skein.toml", agent("ada", "ada") + &agent("bob", "robert"));
+    let runs = |more: &str| project.json(&format!("fork {run} --reload --plan{more}"), 0)["runs"].clone();
+    assert_eq!(runs(""), json!([{"step": "two", "because": "settings"}]));
+    assert_eq!(
+        runs(" --param to=land"),
+        json!([{"step": "two", "because": "settings"}, {"step": "three", "because": "inputs"}])
+    );
+    // A parameter that nobody has any more is left out.
+    project.folder.write("w.yaml", flow.replace("    old: {type: string, default: x}\n", ""));
+    project.ends(&format!("fork {run} --reload"), 0);
+    assert!(project.read("done.txt").ends_with("robert\n"), "{}", project.read("done.txt"));
+    let wrong = project.skein(&format!("fork {run} --param to=x --from one"));
+    assert_eq!(wrong.code, 2, "{}", wrong.err);
+}
+
 /// A composite is reused or done again as a whole, and a cursor goes on only from where it has been.
 #[test]
 fn a_fork_of_composites_and_routes() {

@@ -99,16 +99,94 @@ fn a_command_reads_the_message() {
 #[test]
 fn the_desktop_is_told_by_its_own_program() {
     let project = project("desktop", "[channels.desktop]\nkind = \"desktop\"\n");
-    // Programs are never taken from the workspace.
-    let bin = Folder::new();
-    bin.write("notify-send", "#!/bin/sh\nprintf '%s\\n' \"$@\" >> shown.txt\n");
+    // Programs are never taken from the workspace, nor from where everyone can write.
+    let bin = Folder::for_programs();
+    bin.write("notify-send", "#!/bin/sh\nprintf '%s\\n' \"$@\"; (: > shown.txt) 2>/dev/null && echo wrote\n");
     fs::set_permissions(bin.0.join("notify-send"), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", bin.0.display(), std::env::var("PATH").unwrap());
     let done = run(project.command("run w.yaml").env("PATH", path));
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    let shown = project.read("shown.txt");
+    let run = project.json("runs", 0)["runs"][0]["run_id"].as_str().unwrap().to_owned();
+    let log = |number: u32| project.read(&format!(".skein/runs/{run}/hooks/{number}/log"));
+    let shown = log(0) + &log(1);
+    assert!(!shown.contains("wrote"), "it may write nothing: {shown}");
     assert!(shown.contains("--app-name=Skein\n--\nShip it has begun\nRun "), "{shown}");
     assert!(shown.contains("--app-name=Skein\n--\nShip it succeeded\nfor Ada\n"), "{shown}");
+}
+
+/// A run whose step does this before its hook `scripts/tag.sh` is run, and a channel's command is.
+fn hooked(step: &str, hook: &str) -> Project {
+    let project = Project::new();
+    project.folder.write(
+        "skein.toml",
+        format!(
+            "[channels.pager]\nkind = \"command\"\ncommand = [\"sh\", \"scripts/page.sh\"]\n[agents.worker]\n\
+             worker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", \"cat > /dev/null; {step}\"]\n"
+        ),
+    );
+    project.folder.write(
+        "w.yaml",
+        "workflow: {id: ship, name: Ship it}\nstages:\n  - id: work\n    name: Work\n    \
+         roles: {primary: \"agent:worker\"}\n    error_policy: {retry: {max_attempts: 1}}\n\
+         hooks:\n  on_complete:\n    run: scripts/tag.sh one\n    notify: pager\n",
+    );
+    project
+        .folder
+        .write("scripts/tag.sh", format!("#!/bin/sh\n{hook}\n"))
+        .write("scripts/page.sh", "cat > paged\n");
+    fs::set_permissions(project.path("scripts/tag.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    project
+}
+
+/// A step may write the files of the project, and a hook is one: it is what it was when the run began, or it is not run.
+#[test]
+fn a_hook_that_a_step_rewrote_is_not_run() {
+    let evil = "for f in tag page; do echo 'touch evil' > scripts/$f.sh; done";
+    for (step, says) in [
+        (evil, "was changed since the run began"),
+        (
+            "echo 'touch evil' > evil.sh; for f in tag page; do ln -sf ../evil.sh scripts/$f.sh; done",
+            "was changed",
+        ),
+        (
+            "mv scripts old; mkdir scripts; cp -p old/* scripts; for f in tag page; do echo 'touch evil' >> scripts/$f.sh; done",
+            "was changed",
+        ),
+    ] {
+        let project = hooked(step, "touch tagged");
+        let done = project.skein("run w.yaml");
+        let told = format!("{}{}", done.out, done.err);
+        assert_eq!(done.code, 0, "{told}");
+        assert_eq!(told.matches(says).count(), 2, "both are told: {told}");
+        for file in ["evil", "tagged", "paged"] {
+            assert!(!project.path(file).exists(), "{file}: {told}");
+        }
+    }
+    // A program that was not there when the run began is none of the run's.
+    let project = hooked("mv aside scripts", "touch tagged");
+    fs::rename(project.path("scripts"), project.path("aside")).unwrap();
+    let done = project.skein("run w.yaml");
+    assert!(format!("{}{}", done.out, done.err).contains("did not exist when the run began"), "{}", done.out);
+    assert!(!project.path("tagged").exists());
+}
+
+/// A hook is in a sandbox: it writes in the workspace, and sees no state folder, no other processes and no terminal.
+#[test]
+fn a_hook_writes_in_the_workspace_alone() {
+    let outside = Folder::new();
+    let tries = format!(
+        "try() {{ if ( eval \"$2\" ) 2>/dev/null; then echo \"$1\" >> went; fi; }}\n\
+         try workspace 'echo x > made'\ntry outside 'echo x > {0}/x'\ntry home 'echo x > ~/skein-was-here'\n\
+         try state 'ls .skein/skein.db'\ntry git 'echo x >> .git/config'\ntry terminal ': > /dev/tty'\n\
+         try processes 'test $(ls -d /proc/[0-9]* | wc -l) -gt 9'\ntry secret 'test -n \"$OF_THE_PERSON\"'\n\
+         try own 'echo x >> scripts/tag.sh'",
+        outside.0.display()
+    );
+    let project = hooked("true", &tries);
+    fs::write(project.path(".git/config"), "[core]\n").unwrap();
+    let done = run(project.command("run w.yaml").env("OF_THE_PERSON", "secret"));
+    assert_eq!((done.code, project.read("went").as_str()), (0, "workspace\n"), "{}{}", done.out, done.err);
+    assert!(project.path("made").exists() && !outside.0.join("x").exists());
 }
 
 #[test]
@@ -188,7 +266,8 @@ fn what_cannot_be_told_is_said_once() {
         let done = project.skein("run w.yaml");
         let shown = format!("{}{}", done.out, done.err);
         assert_eq!(done.code, 0, "{shown}");
-        let warned: Vec<&str> = shown.lines().filter(|line| line.contains("hook 1")).collect();
+        let warned: Vec<&str> =
+            shown.lines().filter(|line| line.contains("hook `on_start.notify`")).collect();
         assert_eq!(warned.len(), 1, "{says}: {shown}");
         assert!(warned[0].contains(says), "{says}: {shown}");
         assert!(!shown.contains("verysecret"), "{shown}");

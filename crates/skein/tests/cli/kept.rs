@@ -12,7 +12,7 @@ use std::{
         Arc, Mutex,
         mpsc::{Receiver, channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -87,10 +87,10 @@ impl Project {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Until a worker says that it has begun; what it says.
+    /// Until a worker says that it has begun; the number of its process, or whatever it says.
     pub fn begun(&self) -> String {
         let path = self.path("begun");
-        within("the worker does not begin", move || {
+        let said = within("the worker does not begin", move || {
             let mut said = String::new();
             // One that said so before may still have the pipe open, and says nothing more.
             while said.is_empty() {
@@ -98,7 +98,32 @@ impl Project {
                 BufReader::new(pipe).read_line(&mut said).expect("it is text");
             }
             said.trim().to_owned()
-        })
+        });
+        if said.parse::<u32>().is_ok() { self.outer_pid(&said) } else { said }
+    }
+
+    /// The number that a process of a worker has outside of its sandbox; that of no process, if it has ended.
+    pub fn outer_pid(&self, inner: &str) -> String {
+        let found = self.processes().into_iter().find(|(_, within)| within == inner);
+        found.map_or_else(|| "0".to_owned(), |(outer, _)| outer)
+    }
+
+    /// The processes that work in the folder of the project: their numbers here and in their sandbox.
+    pub fn processes(&self) -> Vec<(String, String)> {
+        let numbers = std::fs::read_dir("/proc").expect("there is /proc").flatten();
+        let numbers = numbers.filter_map(|entry| entry.file_name().into_string().ok());
+        numbers
+            .filter(|pid| {
+                let folder = std::fs::read_link(format!("/proc/{pid}/cwd"));
+                folder.is_ok_and(|folder| folder.starts_with(&self.folder.0)) && lives(pid)
+            })
+            .filter_map(|pid| {
+                let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+                let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+                let inner = numbers.split_whitespace().last()?.to_owned();
+                Some((pid, inner))
+            })
+            .collect()
     }
 
     /// Lets the worker go on.
@@ -282,6 +307,15 @@ pub fn at_a_terminal(folder: &Folder, line: &str) -> (Going, ChildStdin) {
     let mut child = command.spawn().expect("it starts");
     let stdin = child.stdin.take().expect("it is a pipe");
     (Going::new(child), stdin)
+}
+
+/// Until something holds.
+pub fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::yield_now();
+    }
 }
 
 /// Whether a process can still do something.

@@ -50,3 +50,16 @@ fn fans_are_drawn_while_they_can_be_followed() {
     session.skein("plan thirty.yaml", 0);
     session.is("fans");
 }
+
+/// A command that takes a second look at each variable of a script would not end.
+#[test]
+fn a_script_with_tens_of_thousands_of_variables_is_planned() {
+    let folder = Folder::new();
+    let variables: String = (0..50_000).map(|i| format!(" $V{i}")).collect();
+    let step =
+        format!("{{worker: CUSTOM, capabilities: [READ], timeout: 1m, instructions: ': {variables}'}}");
+    folder.write("many.yaml", format!("name: many\nversion: \"1\"\ntimeout: 5m\nsteps:\n  a: {step}\n"));
+    let done = run(skein(&folder.0).env("V7", "set").args(["plan", "many.yaml"]));
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert!(done.out.contains("V7 is not passed to steps"), "{}", done.out);
+}

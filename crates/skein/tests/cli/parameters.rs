@@ -44,6 +44,7 @@ fn that_are_wrong_are_a_matter_of_usage() {
     session.skein("plan typed.yaml --param title=a --param count=many", 2);
     session.skein("plan typed.yaml --param title=a --param count=1.5", 2);
     session.skein("plan typed.yaml --param title=a --param deep=7 --param tags={}", 2);
+    session.skein("plan typed.yaml --param title=a --param tags=red,green", 2);
     session.skein(
         "plan typed.yaml --param count=many --param deep=7 --param nobody=1 --param tags=[1,\"a\",2]",
         2,
@@ -59,7 +60,7 @@ fn that_are_wrong_are_a_matter_of_usage() {
 #[test]
 fn that_are_not_declared() {
     let mut session = Session::here();
-    session.skein("plan examples/agentcore/hello.yaml --param nobody=asked", 0);
+    session.skein("plan examples/agentcore/hello.yaml --param nobody=asked", 2);
     session.skein("plan examples/aip15/order-fulfilment --param orderID=7", 2);
     session.is("parameters-unknown");
 }

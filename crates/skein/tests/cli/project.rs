@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use crate::{
+    kept::Project,
     session::{Folder, Session},
     validate::GOOD,
 };
@@ -82,6 +83,50 @@ fn called_workflows_are_found_from_the_file() {
     let line = format!("validate {}", path.display());
     let done = crate::session::run(crate::session::skein(&elsewhere.0).args(line.split(' ')));
     assert_eq!((done.code, done.err.as_str()), (0, ""));
+}
+
+/// The project is where the command is given, and never the folder of the workflow.
+#[test]
+fn the_project_is_found_from_the_current_folder() {
+    let folder = Folder::new();
+    let in_workflows = ".workflows/one/WORKFLOW.yaml";
+    folder.write(in_workflows, GOOD).write("inner/skein.toml", CONFIG).write("inner/letter.yaml", SWDL);
+    folder.write("inner/deep/x.txt", "");
+    let ends = |from: &str, line: &str, code: i32| {
+        let mut command = crate::session::skein(&folder.0.join(from));
+        let done = crate::session::run(command.args(line.split(' ')));
+        assert_eq!(done.code, code, "{line}: {}{}", done.out, done.err);
+        done
+    };
+    // Without a mark the current folder is the project, so that a run leaves nothing beside the workflow.
+    ends("", &format!("run {in_workflows}"), 0);
+    assert!(folder.0.join(".skein").is_dir() && !folder.0.join(".workflows/one/.skein").exists());
+    assert!(ends("", "runs - --format json", 0).out.contains("\"succeeded\""));
+    // Another project: its configuration is not read, which is said.
+    let plan = ends("", "plan inner/letter.yaml", 0);
+    assert!(plan.err.contains("`inner/skein.toml` is not read"), "{}", plan.err);
+    assert!(!plan.out.contains("CODEX_CLI"), "{}", plan.out);
+    for (from, line) in
+        [("", "plan inner/letter.yaml --project inner"), ("inner/deep", "plan ../letter.yaml")]
+    {
+        let plan = ends(from, line, 0);
+        assert!(plan.out.contains("CODEX_CLI") && plan.err.is_empty(), "{line}: {}{}", plan.out, plan.err);
+    }
+    ends("", "plan inner/letter.yaml --project nowhere", 2);
+    // A folder that is searched may hold projects, each with its own names.
+    assert_eq!(ends("", "validate .", 0).err, "");
+}
+
+#[test]
+fn a_workflow_is_validated_by_its_name() {
+    let folder = Folder::new();
+    folder.write("workflows/one.yaml", GOOD).write("workflows/broken.yaml", "name: broken\nsteps: {}\n");
+    let ends = |line: &str| crate::session::run(crate::session::skein(&folder.0).args(line.split(' ')));
+    assert_eq!(ends("validate one").code, 0);
+    let broken = ends("validate broken");
+    assert_eq!(broken.code, 3);
+    assert!(broken.err.contains("workflows/broken.yaml:"), "{}", broken.err);
+    assert_eq!(ends("validate nobody").code, 3);
 }
 
 #[test]
@@ -182,4 +227,96 @@ fn thousands_of_calls() {
     let done = crate::session::run(crate::session::skein(&folder.0).args(["plan", "caller.yaml"]));
     assert_eq!((done.code, done.err.as_str()), (0, ""));
     assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
+/// A journal that came with a repository is not obeyed.
+#[test]
+fn a_state_folder_that_came_with_a_repository_is_refused_until_it_is_accepted() {
+    let theirs = Project::new();
+    let run = theirs.left("gated.yaml");
+    let mine = Project::new();
+    let mut copied = std::process::Command::new("cp");
+    assert!(copied.arg("-a").arg(theirs.path(".skein")).arg(mine.path(".skein")).status().unwrap().success());
+    std::fs::remove_file(mine.path(".skein/id")).unwrap();
+    for line in [
+        "runs",
+        &format!("runs {run}"),
+        &format!("logs {run}"),
+        "run gated.yaml",
+        "resume --all",
+        "audit verify",
+    ] {
+        let done = mine.skein(line);
+        assert_eq!(done.code, 5, "`{line}`: {}{}", done.out, done.err);
+        assert!(done.err.contains("was not made by this user on this machine"), "{}", done.err);
+        assert!(done.err.contains("skein doctor --trust-state"), "{}", done.err);
+    }
+    let found = mine.skein("doctor");
+    assert!(found.out.contains("was not made by this user on this machine"), "{}", found.out);
+    mine.skein("doctor --trust-state");
+    assert!(mine.ends("runs", 0).contains(&run));
+    // A copy with the id of one that is known is a copy.
+    let again = Project::new();
+    let mut copied = std::process::Command::new("cp");
+    assert!(copied.arg("-a").arg(mine.path(".skein")).arg(again.path(".skein")).status().unwrap().success());
+    assert!(again.ends("runs", 5).contains("is a copy"));
+}
+
+#[test]
+fn a_project_that_is_moved_keeps_its_runs() {
+    let mut project = Project::new();
+    let run = project.left("gated.yaml");
+    let moved = project.folder.0.with_extension("moved");
+    std::fs::rename(&project.folder.0, &moved).unwrap();
+    project.folder.0 = moved;
+    assert!(project.ends("runs", 0).contains(&run));
+    assert!(project.ends(&format!("logs {run}"), 0).is_ascii());
+}
+
+#[test]
+fn a_link_to_the_state_of_another_project_is_refused() {
+    let (theirs, mine) = (Project::new(), Project::new());
+    theirs.left("gated.yaml");
+    std::os::unix::fs::symlink(theirs.path(".skein"), mine.path(".skein")).unwrap();
+    assert!(mine.ends("runs", 5).contains("is a symbolic link"));
+    assert!(mine.ends("run gated.yaml --no-wait", 5).contains("is a symbolic link"));
+}
+
+/// Without a home there is nowhere to list state folders: they must be for this user alone.
+#[test]
+fn without_a_home_a_state_folder_must_be_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let project = Project::new();
+    let homeless = |line: &str| {
+        let mut command = project.command(line);
+        command.env_remove("HOME").env_remove("XDG_STATE_HOME");
+        crate::session::run(&mut command)
+    };
+    assert_eq!(homeless("run gated.yaml --no-wait").code, 6);
+    assert_eq!(homeless("runs").code, 0);
+    std::fs::set_permissions(project.path(".skein"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = homeless("runs");
+    assert_eq!(refused.code, 5, "{}", refused.err);
+    assert!(refused.err.contains("mode 0755"), "{}", refused.err);
+}
+
+/// A run goes on in a project that was moved with its state folder: nothing leads back to where it was.
+#[test]
+fn a_run_goes_on_in_a_project_that_was_moved() {
+    let project = Project::new();
+    let run = project.left("gated.yaml");
+    let moved = Folder::new();
+    let here = moved.0.join("here");
+    std::fs::rename(&project.folder.0, &here).expect("it can be moved");
+    let ends = |line: &str, code: i32| {
+        let mut command = crate::session::skein(&here);
+        let done = crate::session::run(command.args(line.split(' ')));
+        assert_eq!(done.code, code, "{line}: {}{}", done.out, done.err);
+        done.out
+    };
+    assert!(ends("runs", 0).contains(&run));
+    ends(&format!("approve {run}"), 0);
+    assert!(ends(&format!("resume {run}"), 0).contains("succeeded"));
+    assert_eq!(std::fs::read_to_string(here.join("done.txt")).expect("it is there"), "draft\npublish\n");
+    assert!(!project.folder.0.exists(), "nothing is made where it was");
 }

@@ -200,7 +200,7 @@ fn aip15_asks_before_a_tool_that_changes_something() {
     ] {
         let folder = copy("aip15");
         let policy = "---\nschema: agentgovernance/v1\ndoctype: policy\nslug: finance\nversion: 1.0.0\n\
-                      match: { action: tool.call }\ndecision: escalate\n---\n";
+                      match: { action: tool.call }\ndecision: escalate\nsigners: [{ role: finance }]\n---\n";
         folder.write(".policies/finance/POLICY.md", policy);
         let path = ".tools/parcel-weigh/TOOL.md";
         folder.write(path, read(&folder, path).replacen("idempotent: true", tool, 1));
@@ -220,7 +220,7 @@ fn aip15_tools_that_cannot_be_run_are_told() {
         ("kind: cli", "kind: http", "`warehouse` does not say in `metadata.http` what is sent for this tool"),
         ("kind: cli", "kind: mcp", "`warehouse` does not say which `server` it speaks with"),
         ("version: \"*\"", "version: ^2.0.0", "`warehouse` is for other versions of the tool than 1.0.0"),
-        ("./warehouse.sh", "./house.sh", "house.sh` does not exist"),
+        ("./warehouse.sh", "./house.sh", "house.sh`"),
         ("./warehouse.sh", "no-such-program-here", "was not found in"),
         ("id: warehouse", "id: Ware House", "`Ware House` cannot be an id"),
     ] {

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
-    kept::{Project, lives},
+    kept::{Project, at_a_terminal, lives, until},
     session::Folder,
 };
 
@@ -25,6 +25,37 @@ fn where_nothing_was_run_there_are_no_runs() {
         .skein("logs one two --attempt x", 2);
     session.is("runs-none");
     assert!(!folder.0.join(".skein").exists(), "looking makes nothing");
+}
+
+#[test]
+fn lists_of_runs_are_filtered_and_say_how_many_more_there_are() {
+    let project = Project::new();
+    let (waits, second) = (project.left("asks.md"), project.left("gated.yaml"));
+    project.ends(&format!("cancel {second}"), 0);
+    let ids = |line: &str| {
+        let list = project.json(line, 0);
+        let runs = list["runs"].as_array().unwrap().clone();
+        let ids: Vec<String> = runs.iter().map(|run| run["run_id"].as_str().unwrap().to_owned()).collect();
+        (ids, list["more"].as_u64().unwrap())
+    };
+    let both = || vec![second.to_string(), waits.to_string()];
+    assert_eq!(ids("runs"), (both(), 0));
+    assert_eq!(ids("runs --limit 1"), (vec![second.to_string()], 1));
+    assert_eq!(ids("runs --status waiting"), (vec![waits.to_string()], 0));
+    assert_eq!(ids("runs --status waiting --status CANCELLED"), (both(), 0));
+    assert_eq!(ids("runs --workflow gated"), (vec![second.to_string()], 0));
+    assert_eq!(ids("runs --workflow gated --status waiting"), (Vec::new(), 0));
+    assert_eq!(ids("runs --since 1h"), (both(), 0));
+    assert_eq!(ids("runs --since 2999-01-01"), (Vec::new(), 0));
+    assert!(project.ends("runs --limit 1", 0).contains("1 more; `--limit 2` shows them"));
+    assert!(project.ends("runs --status undone", 0).contains("No runs match."));
+    project.ends("runs --limit 0", 2);
+    project.ends("runs --since yesterday", 2);
+    // The newest is meant where none is named, by those who only look.
+    assert_eq!(project.json("runs -", 0)["run_id"], second.as_str());
+    assert_eq!(project.json("events", 0)["run_id"], second.as_str());
+    assert_eq!(project.json("logs", 0)["run_id"], second.as_str());
+    project.ends("cancel -", 5);
 }
 
 #[test]
@@ -82,6 +113,10 @@ fn logs_are_shown_without_what_a_terminal_obeys() {
     assert_eq!(
         (object["logs"][0]["bytes"].as_u64(), object["logs"][0]["role"].as_str()),
         (Some(8), Some("main"))
+    );
+    assert_eq!(
+        project.ends(&format!("logs {run} first --prompt"), 0),
+        "echo first >> done.txt; printf 'a\\033[31mb\\n'"
     );
     assert!(project.ends(&format!("logs {run} frist"), 5).contains("did you mean `first`?"));
     assert!(project.ends(&format!("logs {run} first --attempt 2"), 5).contains("has no attempt 2"));
@@ -150,9 +185,28 @@ fn stopping_at_the_terminal_once_cancels() {
     let worker = project.begun();
     going.signal(Signal::INT);
     going.until("cancel_asked");
-    assert_eq!(going.end().0, Some(130));
+    let (code, _, errors) = going.end();
+    assert_eq!(code, Some(130));
+    let told =
+        format!("press Ctrl-C again to leave it at once, and `skein resume {run}` finishes the cancellation");
+    assert!(errors.contains(&told), "{errors}");
     assert!(!lives(&worker));
     assert_eq!(project.status(&run), "cancelled");
+}
+
+/// At a terminal the time that is left to a worker that does not stop is counted down.
+#[test]
+fn stopping_at_the_terminal_says_what_happens_and_counts_down() {
+    let project = Project::new();
+    let stubborn = crate::kept::HELD.replace("echo $$ > begun", "trap \"\" TERM; echo $$ > begun");
+    project.folder.write("held.yaml", stubborn);
+    let (going, mut input) = at_a_terminal(&project.folder, "run held.yaml");
+    project.begun();
+    std::io::Write::write_all(&mut input, b"\x03").unwrap();
+    going.until("cancelling run ");
+    going.until("slow (ended in ");
+    std::io::Write::write_all(&mut input, b"\x03").unwrap();
+    assert_eq!(going.end().0, Some(130));
 }
 
 #[test]
@@ -182,13 +236,12 @@ fn a_run_whose_process_was_killed_is_named_reaped_and_finished() {
     let worker = project.begun();
     going.signal(Signal::KILL);
     assert_eq!(going.end().0, None);
-    assert!(lives(&worker), "it was cut off, not ended");
+    until("it outlives its engine", || !lives(&worker));
     let list = project.ends("runs", 0);
     assert!(list.contains("its process died"), "{list}");
     let other = project.skein("run asks.md --no-wait");
     assert_eq!(other.code, 6, "{}", other.err);
     assert!(other.err.contains(&format!("`skein resume {run}`")), "{}", other.err);
-    assert!(!lives(&worker), "what was left running is ended");
     let resumed = project.begin(&format!("resume {run} --format jsonl"));
     project.begun();
     project.go();

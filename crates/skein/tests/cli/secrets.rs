@@ -95,6 +95,8 @@ fn a_secret_of_a_tool_is_in_nothing_that_is_written() {
     }
     everything(&project.path(".skein"), &mut sinks);
     everything(&project.path("tape"), &mut sinks);
+    // The run keeps a copy of its driver, which is a file of the project and spells the secret itself.
+    sinks.retain(|(name, _)| !name.contains("/programs/"));
     let wrapped =
         String::from_utf8(sinks.iter().find(|(name, _)| name.starts_with("logs")).unwrap().1.clone())
             .unwrap();
@@ -219,6 +221,49 @@ fn a_secret_can_be_a_file_which_is_gone_afterwards() {
     let holds =
         |(_, bytes): &&(String, Vec<u8>)| bytes.windows(VALUE.len()).any(|window| window == VALUE.as_bytes());
     assert_eq!(left.iter().find(holds).map(|(name, _)| name), None);
+}
+
+/// What a worker says of its failure, and the files it says it in.
+#[test]
+fn a_secret_in_the_error_of_a_worker_is_nowhere_in_the_state_folder() {
+    let project = Project::new();
+    project.folder.write("token.txt", "hunter2-hunter2\n").write("skein.toml", TOML);
+    let flow = |script: &str| {
+        format!(
+            "name: tells\nversion: \"1\"\ntimeout: 5m\nsteps:\n  it:\n    worker: CUSTOM\n    capabilities: [READ, EDIT]\n    \
+             x-skein: {{ secrets: [BANK_TOKEN] }}\n    instructions: '{script}'\n"
+        )
+    };
+    let raw = || {
+        let mut left = Vec::new();
+        everything(&project.path(".skein"), &mut left);
+        let holds = |bytes: &[u8]| bytes.windows(15).any(|window| window == b"hunter2-hunter2");
+        left.into_iter().find(|(name, bytes)| name.contains("hunter2") || holds(bytes)).map(|(name, _)| name)
+    };
+    let told = "echo \"{\\\"code\\\": \\\"c-$BANK_TOKEN\\\", \\\"message\\\": \\\"m $BANK_TOKEN\\\"}\" > $SKEIN_ERROR\n\
+        mkdir $(dirname $SKEIN_ERROR)/more; echo $BANK_TOKEN > $(dirname $SKEIN_ERROR)/more/$BANK_TOKEN; exit 3";
+    project.folder.write("flow.yaml", flow(&told.replace('\n', "; ")));
+    let result = project.json("run flow.yaml", 4);
+    let error = &result["steps"][0]["error"];
+    assert_eq!((&error["code"], &error["message"]), (&json!("c-***"), &json!("m ***")), "{result}");
+    assert_eq!(raw(), None);
+    // The beginning of a secret in a line that is cut is not shown either.
+    let long = "printf \"%070d%s\" 0 $BANK_TOKEN > $SKEIN_OUTPUT";
+    project.folder.write("flow.yaml", flow(long));
+    let result = project.json("run flow.yaml", 4);
+    assert!(!result.to_string().contains("hunter2-"), "{result}");
+    assert_eq!(raw(), None);
+    // An engine that is killed leaves it to the next one.
+    let held = "test -n \"$SKEIN_INTERRUPTED\" && exit 0; echo \"x=$BANK_TOKEN\" > $SKEIN_OUTPUT; echo $$ > begun; cat go";
+    project.folder.write("flow.yaml", flow(held));
+    let going = project.begin("run flow.yaml --format jsonl");
+    let run = going.run();
+    project.begun();
+    going.signal(Signal::KILL);
+    going.end();
+    assert!(raw().is_some(), "nobody could take it out");
+    project.ends(&format!("resume {run}"), 0);
+    assert_eq!(raw(), None);
 }
 
 #[test]

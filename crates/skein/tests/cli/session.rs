@@ -6,6 +6,7 @@ use std::{
     fmt::Write as _,
     fs,
     io::Read,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -27,10 +28,16 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate is in crates/")
 }
 
+/// Where the program lists the state folders that it made, instead of the home of whoever runs the tests.
+pub fn state_home() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("state-home")
+}
+
 /// The program, in a folder, with nothing of the caller's settings.
 pub fn skein(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skein"));
     command.current_dir(folder).stdin(Stdio::null());
+    command.env("XDG_STATE_HOME", state_home());
     command.env_remove("NO_COLOR").env_remove("SKEIN_STATE").env_remove("COLUMNS").env("TERM", "xterm");
     command
 }
@@ -96,10 +103,27 @@ pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new() -> Folder {
+        Folder::below(&std::env::temp_dir())
+    }
+
+    /// One for programs that the engine runs for itself: not everyone may write above it.
+    pub fn for_programs() -> Folder {
+        let open = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0);
+        let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        if !built.ancestors().any(open) {
+            return Folder::below(built);
+        }
+        let home =
+            PathBuf::from(std::env::var_os("HOME").expect("there is a home")).join(".cache/skein/tests");
+        fs::create_dir_all(&home).expect("a folder can be made");
+        Folder::below(&home)
+    }
+
+    fn below(parent: &Path) -> Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let named = || {
             let name = format!("skein-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-            std::env::temp_dir().join(name)
+            parent.join(name)
         };
         // One that is there was left by a test that was killed, in a process of the same number.
         let path = std::iter::repeat_with(named).take(1_000).find(|path| fs::create_dir(path).is_ok());

@@ -44,6 +44,14 @@ fn what_could_not_be_undone_is_told_and_tried_again_by_resume() {
     assert!(told.contains("not undone") && told.contains("the desk is shut"), "{told}");
     assert!(told.contains(&format!("skein resume {run}")), "{told}");
     assert_eq!(project.status(&run), "undo_failed");
+    let summary = project.ends(&format!("runs {run}"), 0);
+    assert!(
+        summary.contains("room: could not be undone: ") && summary.contains("the desk is shut"),
+        "{summary}"
+    );
+    let undo = project.json(&format!("runs {run}"), 0)["undo"].clone();
+    assert_eq!(undo["failed"][0]["step"], "room", "{undo}");
+    assert!(undo["failed"][0]["error"]["message"].as_str().unwrap().contains("the desk is shut"), "{undo}");
     assert_eq!(booked(&project), [true, true]);
     // Still shut: it is tried, and ends as before.
     project.ends(&format!("resume {run}"), 4);
@@ -51,6 +59,7 @@ fn what_could_not_be_undone_is_told_and_tried_again_by_resume() {
     std::fs::remove_file(project.path("shut")).unwrap();
     let again = project.json(&format!("resume {run}"), 4);
     assert_eq!(again["status"], "undone", "{again}");
+    assert!(again["undo"].get("failed").is_none(), "{again}");
     assert_eq!(booked(&project), [false, false]);
     assert!(project.ends(&format!("resume {run}"), 5).contains("is over"));
     project.ended_once(&run);

@@ -4,12 +4,16 @@ use std::{
     fs,
     net::TcpListener,
     os::unix::fs::PermissionsExt,
+    path::Path,
     process::{Command, Stdio},
 };
 
 use serde_json::Value;
 
-use crate::session::{Done, Folder, run, skein, without_name_spaces};
+use crate::{
+    kept::Project,
+    session::{Done, Folder, run, skein, without_name_spaces},
+};
 
 /// One step that runs a script.
 fn project(capabilities: &str, more: &str, script: &str) -> Folder {
@@ -66,7 +70,8 @@ fn who_only_reads_writes_nothing_in_the_workspace() {
         ("null", "echo x > /dev/null"),
     ];
     let (folder, went) = tried("READ", "", &tries);
-    assert_eq!(went, ["read", "scratch", "null"]);
+    assert_eq!(went, ["read", "tmp", "scratch", "null"]);
+    assert!(!Path::new("/tmp/skein-was-here").exists(), "its folder for temporary files is its own");
     assert_eq!(fs::read_to_string(folder.0.join("inside/there")).expect("it is there"), "as it was\n");
     assert!(!folder.0.join("inside/new").exists());
 }
@@ -79,7 +84,6 @@ fn who_edits_writes_in_the_workspace_alone() {
         ("outside", "echo x > ../outside/new"),
         ("above", "echo x > ../new"),
         ("link", "ln -s ../outside to && echo x > to/new"),
-        ("tmp", "echo x > /tmp/skein-was-here"),
     ];
     let (folder, went) = tried("READ, EDIT", "", &tries);
     assert_eq!(went, ["change", "make"]);
@@ -104,7 +108,7 @@ fn the_state_of_the_engine_is_out_of_reach() {
         ("write", "echo x > ../.skein/new"),
         ("inputs", "cat $SKEIN_INPUTS"),
         ("change", "echo x > $SKEIN_INPUTS"),
-        ("environment", "cat /proc/$PPID/environ | head -c 1 | grep -q ."),
+        ("processes", "test $(ls -d /proc/[0-9]* | wc -l) -gt 9"),
     ];
     let (_folder, went) = tried("READ, EDIT, RUN_COMMANDS", "", &tries);
     assert_eq!(went, ["empty", "inputs"]);
@@ -140,14 +144,14 @@ fn what_git_and_agents_run_by_is_protected() {
     );
 }
 
-/// What a workflow names is protected, and then nothing else is.
+/// What a workflow names is protected beside what always is.
 #[test]
 fn a_workflow_may_name_what_is_protected() {
     let tries = "try named 'echo x >> there'\ntry other 'echo x > .git/hooks/pre-commit'";
     let folder = project("READ, EDIT", "    x-skein: { protect: [there] }\n", &format!("{TRY}\n{tries}"));
     fs::create_dir_all(folder.0.join("inside/.git/hooks")).expect("a folder can be made");
     let outputs = outputs(&folder);
-    assert_eq!((&outputs["named"], &outputs["other"]), (&"no".into(), &"yes".into()));
+    assert_eq!((&outputs["named"], &outputs["other"]), (&"no".into(), &"no".into()));
     assert_eq!(fs::read_to_string(folder.0.join("inside/there")).expect("it is there"), "as it was\n");
 }
 
@@ -262,7 +266,7 @@ fn a_state_folder_that_is_open_to_a_step_is_told() {
     let result: Value = serde_json::from_str(&done.out).expect("it is JSON");
     let words = ["logs", result["run_id"].as_str().unwrap(), "--state", "inside/.skein"];
     let log = run(skein(&folder.0).args(words)).out;
-    assert!(log.contains("[skein: it is not kept out of ") && log.contains("inside/.skein"), "{log}");
+    assert!(log.contains("[skein: the worker can reach ") && log.contains("inside/.skein"), "{log}");
 }
 
 /// Where the system does not let a wall be built, nothing runs as if there were one.
@@ -272,10 +276,61 @@ fn without_a_wall_nothing_runs_unless_that_is_allowed() {
     let folder = project("READ, EDIT", "    x-skein: { network: none }\n", "echo x > new");
     let refused = done_without(&folder, ".skein");
     assert_ne!(refused.code, 0, "{}{}", refused.out, refused.err);
-    assert!(refused.out.contains("no wall can be built around it here"), "{}{}", refused.out, refused.err);
+    assert!(refused.out.contains("this machine cannot enforce a sandbox"), "{}{}", refused.out, refused.err);
     assert!(!folder.0.join("inside/new").exists());
     folder.write("skein.toml", "allow_unenforced = true\n");
     let allowed = done_without(&folder, ".skein");
     assert_eq!(allowed.code, 0, "{}{}", allowed.out, allowed.err);
     assert!(folder.0.join("inside/new").exists());
+}
+
+/// The list of state folders that this user made is no step's to write, whatever else is.
+#[test]
+fn the_registry_of_state_folders_is_out_of_reach() {
+    let home = Folder::new();
+    let marks = home.0.join("skein/states");
+    let tries = format!(
+        "{TRY}\ntry beside 'echo x > {0}/new'\ntry forge 'echo x > {1}/forged'\ntry read 'test -n \"$(ls {1})\"'",
+        home.0.display(),
+        marks.display()
+    );
+    let folder = project("READ, EDIT", "", &tries);
+    folder.write("skein.toml", format!("writes = [\"{}\"]\n", home.0.display()));
+    let done =
+        run(skein(&folder.0).args(["run", "tries.yaml", "--format", "json"]).env("XDG_STATE_HOME", &home.0));
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    let result: Value = serde_json::from_str(&done.out).expect("it is JSON");
+    let outputs = &result["steps"][0]["outputs"];
+    assert_eq!(
+        (&outputs["beside"], &outputs["forge"], &outputs["read"]),
+        (&"yes".into(), &"no".into(), &"no".into())
+    );
+    assert!(marks.is_dir() && !marks.join("forged").exists());
+}
+
+/// A worker that can reach the state folder could decide at its own gate, so there are none unless that risk is accepted.
+#[test]
+fn without_name_spaces_gates_are_refused_unless_that_risk_is_named() {
+    let project = Project::new();
+    let settings = project.read("skein.toml");
+    let without = |line: &str| run(&mut without_name_spaces(&project.command(line)));
+    let refused = without("run gated.yaml --no-wait");
+    let told = format!("{}{}", refused.out, refused.err);
+    assert_eq!(refused.code, 5, "{told}");
+    assert!(
+        told.contains("`sign-off` asks a person") && told.contains("allow_unenforced = [\"gates\"]"),
+        "{told}"
+    );
+    // That steps may run unconfined says nothing of gates.
+    project.folder.write("skein.toml", format!("allow_unenforced = true\n{settings}"));
+    assert_eq!(without("run gated.yaml --no-wait").code, 5);
+    project.folder.write("skein.toml", format!("allow_unenforced = [\"gates\"]\n{settings}"));
+    let allowed = without("run gated.yaml --no-wait");
+    let told = format!("{}{}", allowed.out, allowed.err);
+    assert_eq!(allowed.code, 6, "{told}");
+    assert!(told.contains("a worker can read the state folder"), "it is said before anything runs: {told}");
+    let plan = without("plan gated.yaml");
+    assert!(plan.out.contains("a worker can reach the state folder, so gates are refused"), "{}", plan.out);
+    let doctor = without("doctor");
+    assert!(doctor.out.contains("a worker can reach the state folder"), "{}", doctor.out);
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        Decision, Event, Opening, StepAt,
+        Event, Opening, StepAt,
         fold::Fold,
         state::{Deadline, OpeningKind, OpeningState, null},
         transitions::Phase,
@@ -59,16 +59,12 @@ impl Fold<'_> {
                 let now = self.now;
                 self.state.openings[opening.0 as usize].approvals.push((by.clone(), now));
             }
-            Event::Decided { opening, decision, by, .. } => {
+            Event::Decided { opening, by, grants, .. } => {
                 let now = self.now;
                 self.close(*opening);
                 let state = &mut self.state.openings[opening.0 as usize];
                 state.decided = Some((by.clone(), now));
-                let budget = state.kind == OpeningKind::Hold(crate::ir::HoldReason::Budget);
-                let at = state.at;
-                if budget && *decision == Decision::Approve {
-                    self.more(at).waived_budget = true;
-                }
+                self.state.renewed.extend(grants.iter().map(|grant| (grant.of, grant.from)));
             }
             _ => {}
         }

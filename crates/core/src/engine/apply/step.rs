@@ -132,8 +132,9 @@ impl Fold<'_> {
             }
             _ => {}
         }
-        if let AttemptEnd::Checked { finding: crate::engine::Finding::Incomplete, reasons, fingerprints } =
-            end
+        if let AttemptEnd::Checked {
+            finding: crate::engine::Finding::Incomplete, reasons, fingerprints, ..
+        } = end
             && let Some(key) = crate::engine::stall::key(reasons, fingerprints)
         {
             let count = match more.stall {

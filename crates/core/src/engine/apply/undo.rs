@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::{
-    Assignment, AttemptId, Halt, Onward, StepAt, UndoTarget, Walk,
+    Assignment, AttemptId, Error, Halt, Onward, StepAt, UndoTarget, Walk,
     fold::Fold,
     state::{Deadline, Instance, InstancePhase, RunPhase, WalkState},
     transitions::Phase,
@@ -91,7 +91,8 @@ impl Fold<'_> {
         self.state.commands.runs.insert(attempt, Assignment { given, mode, stage: 1, limit });
     }
 
-    pub(in crate::engine) fn undo_step_over(&mut self, at: StepAt, undone: bool) {
+    pub(in crate::engine) fn undo_step_over(&mut self, at: StepAt, error: Option<&Error>) {
+        let undone = error.is_none();
         let Some(of) = self.walk_at(at) else { return };
         self.state.undoable.remove(&of);
         self.state.undoing.remove(&at);
@@ -105,6 +106,7 @@ impl Fold<'_> {
         } else {
             walk.failed += 1;
         }
+        self.more(at).undo_error = error.cloned();
         let completed = &mut self.instance(at.0).completed;
         if undone {
             completed.retain(|done| (done.step, done.visit) != (at.1, target.visit));

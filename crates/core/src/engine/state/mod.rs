@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptId, Commands, Cost, Error, Given, InstanceIx, Mode, Opening, Outcome, Start, StepAt,
-        UndoTarget, Walk, event::is_null, pairs, transitions::Phase,
+        AttemptId, BudgetOwner, Commands, Cost, Error, Given, InstanceIx, Mode, Opening, Outcome, Start,
+        StepAt, UndoTarget, Walk, event::is_null, pairs, transitions::Phase,
     },
     ids::SignalName,
     ir::{RunStatus, StepStatus},
@@ -33,7 +33,7 @@ pub use step::{More, StepState};
 
 /// The version of a state that is written. Raised with any change to what `apply` makes of events, or to how that is
 /// written: a state of another version is not the state that this code would come to, and is of no use.
-pub const STATE_VERSION: u32 = 3;
+pub const STATE_VERSION: u32 = 4;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -74,6 +74,9 @@ pub struct RunState {
     #[serde(with = "pairs")]
     pub walks: BTreeMap<Walk, WalkState>,
     pub spent: Cost,
+    /// The costs from which renewed budgets count.
+    #[serde(default, with = "pairs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub renewed: BTreeMap<BudgetOwner, Cost>,
     pub cancel: Option<Cancel>,
     pub end: Option<RunEnd>,
     pub quarantine: Option<String>,
@@ -174,6 +177,7 @@ impl RunState {
             tampers: 0,
             walks: BTreeMap::new(),
             spent: Cost::default(),
+            renewed: BTreeMap::new(),
             cancel: None,
             end: None,
             quarantine: None,
@@ -287,8 +291,19 @@ impl RunState {
             (None, RunPhase::New) => RunStatus::Queued,
             _ if self.root_is_undoing() => RunStatus::Undoing,
             _ if self.is_waiting() => RunStatus::Waiting,
+            _ if self.is_queued() => RunStatus::Queued,
             _ => RunStatus::Running,
         }
+    }
+
+    /// Returns true if the run has been started and nothing of it has been at work: every step waits for others or for a worker.
+    fn is_queued(&self) -> bool {
+        let idle = self.count(Phase::Pending) + self.count(Phase::Ready);
+        let unstarted = |step: &StepState| step.more.as_ref().is_none_or(|more| more.started.is_none());
+        self.phase == RunPhase::Going
+            && self.count(Phase::Ready) > 0
+            && idle == self.phases.iter().sum::<u32>()
+            && self.instances.iter().flat_map(|instance| &instance.steps).all(unstarted)
     }
 }
 

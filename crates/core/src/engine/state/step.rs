@@ -64,8 +64,6 @@ pub struct More {
     #[serde(skip_serializing_if = "is_default")]
     pub stall: Option<(Hash, u32)>,
     #[serde(skip_serializing_if = "is_default")]
-    pub waived_budget: bool,
-    #[serde(skip_serializing_if = "is_default")]
     pub given: Option<Arc<Given>>,
     /// The output of the last main attempt that succeeded, before the step itself has.
     #[serde(skip_serializing_if = "is_null")]
@@ -92,6 +90,9 @@ pub struct More {
     pub failed_children: u32,
     #[serde(skip_serializing_if = "is_default")]
     pub error: Option<Error>,
+    /// The error of its last undo, if that failed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub undo_error: Option<Error>,
     #[serde(skip_serializing_if = "is_default")]
     pub summary: Option<String>,
     /// What was looked at of its evidence after the last attempt.
@@ -136,7 +137,6 @@ impl Default for More {
             undo_turns: 0,
             undecided: 0,
             stall: None,
-            waived_budget: false,
             given: None,
             result: null(),
             opening: None,
@@ -150,6 +150,7 @@ impl Default for More {
             child_error: None,
             failed_children: 0,
             error: None,
+            undo_error: None,
             summary: None,
             proofs: Vec::new(),
             cost: Cost::default(),

@@ -7,8 +7,11 @@ use crate::{
         state::{InstancePhase, null},
         transitions::Phase,
     },
-    ir::{ErrorClass, RunStatus},
+    ir::{ErrorClass, Kind, RunStatus},
+    time::Millis,
 };
+
+use super::gate::TIME;
 
 impl Decision<'_> {
     pub(in crate::engine) fn cancel(&mut self, by: &str, reason: Option<&str>) -> Result<(), Refusal> {
@@ -130,6 +133,20 @@ impl Decision<'_> {
         self.end_instance(ix, InstanceEnd { status, output: null(), error, degraded: false });
     }
 
+    /// The gate or wait of an instance whose time was up first, with that time. None if it is inside of another step.
+    fn unanswered(&self, ix: InstanceIx) -> Option<(StepAt, Millis)> {
+        let steps = 0..u32::try_from(self.state.instance(ix).steps.len()).ok()?;
+        let cancelled = steps.map(|step| StepAt(ix, step)).filter_map(|at| {
+            let timeout = match &self.step(at).kind {
+                Kind::Gate(gate) => gate.timeout,
+                Kind::Wait(wait) => wait.timeout,
+                _ => None,
+            };
+            timeout.filter(|_| self.state.step(at).outcome == Some(Outcome::Cancelled)).map(|time| (at, time))
+        });
+        cancelled.min_by_key(|(_, timeout)| *timeout)
+    }
+
     /// What went wrong in a halted instance.
     fn error_of(&self, ix: InstanceIx) -> Option<crate::engine::Error> {
         let new = |class, code, message: String| crate::engine::Error::new(class, code, message);
@@ -147,9 +164,20 @@ impl Decision<'_> {
                 Some(error)
             }
             Halt::TimedOut => {
-                let timeout =
-                    self.entry(ix).scope.timeout.map_or(String::new(), |timeout| format!(" of {timeout}"));
-                Some(new(ErrorClass::Timeout, code::TIMEOUT, format!("its time{timeout} was up")))
+                let message = match self.entry(ix).scope.timeout {
+                    Some(timeout) => format!("timed out after {timeout} (workflow `timeout`)"),
+                    None => "timed out".to_owned(),
+                };
+                Some(new(ErrorClass::Timeout, code::TIMEOUT, message))
+            }
+            Halt::Cancelled { by } if by == TIME => {
+                let message = match self.unanswered(ix) {
+                    Some((at, timeout)) => {
+                        format!("cancelled: `{}` timed out after {timeout}", self.step(at).id)
+                    }
+                    None => "cancelled: nobody answered in time".to_owned(),
+                };
+                Some(new(ErrorClass::NonRetryable, code::CANCELLED, message))
             }
             Halt::Cancelled { by } => {
                 Some(new(ErrorClass::NonRetryable, code::CANCELLED, format!("cancelled by {by}")))

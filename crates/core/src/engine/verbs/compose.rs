@@ -230,7 +230,7 @@ impl Decision<'_> {
                         let (called, step) = (&call.workflow, &self.step(at).id);
                         format!("what the workflow `{called}` gave is not what `{step}` declares: {error}")
                     }
-                    _ => format!("its output is not what was declared: {error}"),
+                    _ => format!("its output does not match what is declared: {error}"),
                 };
                 self.fail_or_retry(
                     at,
@@ -250,9 +250,7 @@ impl Decision<'_> {
 
     fn composite_timed_out(&mut self, at: StepAt) {
         let retries = self.step(at).policy.timeout_per == Per::Attempt;
-        let timeout = self.step(at).policy.timeout.unwrap_or_default();
-        let message = format!("the step took longer than {timeout}");
-        let error = Error::new(ErrorClass::Timeout, code::TIMEOUT, message);
+        let error = self.timeout_of(at);
         if retries { self.fail_or_retry(at, error, None) } else { self.fail_step(at, error) }
     }
 

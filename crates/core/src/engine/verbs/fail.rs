@@ -20,15 +20,22 @@ impl Decision<'_> {
             AttemptEnd::Unmerged { message, .. } => {
                 (Error::new(ErrorClass::NonRetryable, code::MERGE_CONFLICT, message), None)
             }
-            AttemptEnd::TimedOut => {
-                (Error::new(ErrorClass::Timeout, code::TIMEOUT, "the attempt took longer than it may"), None)
-            }
+            AttemptEnd::TimedOut => (self.timeout_of(at), None),
             _ => (
                 Error::new(ErrorClass::Transient, code::STOPPED, "the worker stopped without being told to"),
                 None,
             ),
         };
         self.hold_or_fail(at, error, retry_at);
+    }
+
+    /// The error of a step, or of an attempt at it, that took longer than the step allows.
+    pub(in crate::engine) fn timeout_of(&self, at: StepAt) -> Error {
+        let message = match self.step(at).policy.timeout {
+            Some(timeout) => format!("timed out after {timeout} (step `timeout`)"),
+            None => "timed out".to_owned(),
+        };
+        Error::new(ErrorClass::Timeout, code::TIMEOUT, message)
     }
 
     /// Holds the step if its policy holds that class, else tries again or ends it.

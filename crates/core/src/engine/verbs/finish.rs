@@ -6,12 +6,13 @@ use serde_json::Value;
 
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, Error, Event, Mode, Onward, Outcome, Proof, Refusal, Report, Role, Stop, code,
+        AttemptEnd, AttemptId, CheckOutput, Error, Event, Mode, Onward, Outcome, Proof, Refusal, Report,
+        Role, Stop, code,
         decide::{Decision, End},
         size,
         transitions::Phase,
     },
-    ir::{ErrorClass, Kind, OnInterrupted, Work},
+    ir::{ErrorClass, Kind, OnInterrupted, SchemaError, Work},
     limits,
 };
 
@@ -75,6 +76,7 @@ impl Decision<'_> {
             AttemptEnd::Succeeded { output } | AttemptEnd::Unmerged { output, .. } => Arc::clone(output),
             _ => return bounded(end),
         };
+        let is_empty = output.is_null() || output.as_object().is_some_and(serde_json::Map::is_empty);
         let schema = &self.step(at).outputs;
         let bad = |message: String| AttemptEnd::Failed {
             class: ErrorClass::Validation,
@@ -86,14 +88,37 @@ impl Decision<'_> {
             return bad(format!("its output is larger than {} bytes", limits::VALUE_BYTES));
         }
         if schema.properties().next().is_some() {
-            schema.fill(Arc::make_mut(&mut output));
+            schema.complete(Arc::make_mut(&mut output));
         }
         let checked = if schema.is_empty() { Ok(()) } else { schema.check(&output) };
         match (checked, end) {
-            (Err(error), _) => bad(format!("its output is not what was declared: {error}")),
+            (Err(error), _) => bad(self.output_fault(at, &output, is_empty, &error)),
             (Ok(()), AttemptEnd::Unmerged { message, .. }) => AttemptEnd::Unmerged { output, message },
             (Ok(()), _) => AttemptEnd::Succeeded { output },
         }
+    }
+
+    /// Says what is wrong with the output of a step, which is empty where the worker gave none.
+    fn output_fault(
+        &self,
+        at: crate::engine::StepAt,
+        output: &Value,
+        is_empty: bool,
+        error: &SchemaError,
+    ) -> String {
+        let step = self.step(at);
+        let missing: Vec<String> = step
+            .outputs
+            .required()
+            .filter(|name| output.get(*name).is_none())
+            .map(|name| format!("`{name}`"))
+            .collect();
+        let missing = match &missing[..] {
+            [] => return format!("its output does not match what is declared: {error}"),
+            [one] => format!("required output {one} is missing"),
+            several => format!("required outputs {} are missing", several.join(", ")),
+        };
+        if is_empty { format!("`{}` wrote no outputs; {missing}", step.id) } else { missing }
     }
 
     /// A success is none without all of the step's evidence.
@@ -216,9 +241,7 @@ impl Decision<'_> {
     }
 
     pub(in crate::engine) fn step_timed_out(&mut self, at: crate::engine::StepAt) {
-        let timeout = self.step(at).policy.timeout.unwrap_or_default();
-        let message = format!("the step took longer than {timeout}");
-        self.fail_step(at, Error::new(ErrorClass::Timeout, code::TIMEOUT, message));
+        self.fail_step(at, self.timeout_of(at));
     }
 }
 
@@ -233,9 +256,12 @@ fn bounded(end: AttemptEnd) -> AttemptEnd {
         notes.map(|note| note.chars().take(limits::CHECK_NOTE_CHARS).collect()).collect()
     };
     match end {
-        AttemptEnd::Checked { finding, reasons, fingerprints } => {
-            AttemptEnd::Checked { finding, reasons: cut(reasons), fingerprints: cut(fingerprints) }
-        }
+        AttemptEnd::Checked { finding, reasons, fingerprints, output } => AttemptEnd::Checked {
+            finding,
+            reasons: cut(reasons),
+            fingerprints: cut(fingerprints),
+            output: output.map(CheckOutput::bounded),
+        },
         AttemptEnd::Succeeded { output } if !size::within(&output, limits::VALUE_BYTES) => {
             AttemptEnd::Succeeded { output: crate::engine::state::null() }
         }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::wait::fit;
 use crate::{
     engine::{
-        Decision as Answer, Error, Event, Halt, Opening, Outcome, StepAt, code,
+        Decision as Answer, Error, Event, Halt, Opening, Outcome, Refusal, StepAt, code,
         decide::{Decision, End},
     },
     ir::{ErrorClass, Gate, GateTimeout, Kind},
@@ -58,12 +59,24 @@ impl Decision<'_> {
             return self.rejected(at, by, reason);
         }
         let route = target.map(|target| self.entry(at.0).target(target).into());
-        let word = match decision {
-            Answer::Approve => "approve",
-            Answer::Reject => "reject",
-        };
-        let output = Arc::new(json!({"decision": word, "reason": reason, "approver": by}));
+        let output = decision_output(decision, by, reason);
+        let output = fit(self.step(at), output.clone()).unwrap_or_else(|_| Arc::new(output));
         self.end_step(at, End { route, ..End::with(output) });
+    }
+
+    /// Refuses a decision at a gate whose declared outputs it does not fit.
+    pub(in crate::engine) fn check_decision(
+        &self,
+        at: StepAt,
+        decision: Answer,
+        by: &str,
+        reason: Option<&str>,
+    ) -> Result<(), Refusal> {
+        // A rejection without a route fails the step, which gives nothing then.
+        if decision == Answer::Reject && self.gate(at).on_reject.is_none() {
+            return Ok(());
+        }
+        fit(self.step(at), decision_output(decision, by, reason)).map(drop)
     }
 
     pub(in crate::engine) fn gate_timed_out(&mut self, at: StepAt, opening: Opening) {
@@ -81,11 +94,12 @@ impl Decision<'_> {
                 let output = Arc::new(json!({"decision": null, "reason": null, "approver": TIME}));
                 self.end_step(at, End { route, ..End::with(output) });
             }
-            GateTimeout::Escalate { to } => {
+            GateTimeout::Escalate { .. } => {
+                let approvers = gate.escalation().unwrap_or_default().to_vec();
                 let escalated = self.state.opening(opening).is_some_and(|opening| opening.escalations > 0);
                 match gate.timeout.filter(|_| !escalated) {
                     Some(timeout) => {
-                        let (deadline, approvers) = (Some(self.now.after(timeout)), to.clone());
+                        let deadline = Some(self.now.after(timeout));
                         self.emit(Event::Escalated { opening, deadline, approvers });
                     }
                     None => self.cancel_workflow(at),
@@ -102,4 +116,13 @@ impl Decision<'_> {
         let undo = self.entry(home).scope.undo.on_cancel;
         self.halt(home, Halt::Cancelled { by: TIME.to_owned() }, undo);
     }
+}
+
+/// The output of a gate that was decided.
+fn decision_output(decision: Answer, by: &str, reason: Option<&str>) -> Value {
+    let word = match decision {
+        Answer::Approve => "approve",
+        Answer::Reject => "reject",
+    };
+    json!({"decision": word, "reason": reason, "approver": by})
 }

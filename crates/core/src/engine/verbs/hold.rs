@@ -1,13 +1,17 @@
 //! Hold: a step is kept from starting or continuing until someone or some time releases it.
 
+use super::gate::TIME;
 use crate::{
     engine::{
-        Actor, Decision as Answer, Error, Event, Mode, Onward, Opening, Outcome, Refusal, StepAt, code,
+        Actor, Decision as Answer, Error, Event, Mode, Onward, Opening, Outcome, Purse, Refusal, StepAt,
+        code,
         decide::{Decision, End},
-        state::OpeningKind,
+        purse::renewed_by_approval,
+        purses,
+        state::{OpeningKind, OpeningState},
         transitions::Phase,
     },
-    ir::{ApprovalHold, Approver, ErrorClass, HoldReason},
+    ir::{ApprovalHold, Approver, BudgetMode, ErrorClass, HoldReason},
     time::Time,
 };
 
@@ -48,7 +52,15 @@ impl Decision<'_> {
         message: String,
     ) {
         let next = self.state.more(at).expect("an attempt ended").next;
+        let spent = (reason == HoldReason::Budget).then(|| self.spent_pause(at)).flatten();
+        let message = spent.map_or(message, |purse| purse.question());
         self.hold(at, reason, until, message, Onward { mode: Mode::Again, ..next });
+    }
+
+    /// The nearest budget that is spent and asks a person.
+    fn spent_pause(&self, at: StepAt) -> Option<Purse<'_>> {
+        let mut purses = purses(self.plan, self.state, at).into_iter();
+        purses.find(|purse| purse.budget.mode == BudgetMode::Pause && purse.is_spent())
     }
 
     /// Asks a person before the first attempt.
@@ -121,8 +133,13 @@ impl Decision<'_> {
         if state.closed {
             return Err(Refusal::NotOpen);
         }
-        if !may_decide(&state.approvers, by) {
-            return Err(Refusal::NotAllowed { approvers: state.approvers.clone() });
+        if self.asks_nobody(state) || !may_decide(&state.approvers, by) {
+            let step = self.step(state.at).id.to_string();
+            let approvers = state.approvers.clone();
+            return Err(Refusal::NotAllowed { by: by.name.clone(), step, approvers });
+        }
+        if state.kind == OpeningKind::Gate {
+            self.check_decision(state.at, decision, &by.name, reason)?;
         }
         if decision == Answer::Approve && !self.is_last(opening, by)? {
             let (by, reason) = (by.name.clone(), reason.map(str::to_owned));
@@ -131,6 +148,14 @@ impl Decision<'_> {
         }
         self.decided(opening, decision, &by.name, reason);
         Ok(())
+    }
+
+    /// Returns true if an escalation named no approvers. Before one, an empty list stands for anyone; an escalation opens nothing
+    /// to everyone.
+    fn asks_nobody(&self, opening: &OpeningState) -> bool {
+        let governed = opening.kind == OpeningKind::Hold(HoldReason::Governance)
+            && !self.step(opening.at).policy.escalation.is_empty();
+        opening.approvers.is_empty() && (opening.escalations > 0 || governed)
     }
 
     /// Whether this approval is the last that is needed. Nobody gives two.
@@ -157,7 +182,10 @@ impl Decision<'_> {
         let state = self.state.opening(opening).expect("it was looked up");
         let (at, kind) = (state.at, state.kind);
         let (by, reason) = (by.to_owned(), reason.map(str::to_owned));
-        self.emit(Event::Decided { opening, decision, by: by.clone(), reason: reason.clone() });
+        let renews =
+            kind == OpeningKind::Hold(HoldReason::Budget) && decision == Answer::Approve && by != TIME;
+        let grants = if renews { renewed_by_approval(self.plan, self.state, at) } else { Vec::new() };
+        self.emit(Event::Decided { opening, decision, by: by.clone(), reason: reason.clone(), grants });
         match kind {
             OpeningKind::Hold(_) => self.release(at, decision, &by, reason.as_deref()),
             OpeningKind::Gate => self.pass_gate(at, decision, &by, reason.as_deref()),

@@ -2,12 +2,15 @@
 
 use crate::{
     engine::{
-        AttemptEnd, AttemptId, Error, Event, Finding, Mode, Onward, Outcome, Role, StepAt, code,
+        AttemptEnd, AttemptId, CheckOutput, Error, Event, Finding, Mode, Onward, Outcome, Role, StepAt, code,
         decide::{Decision, End},
     },
     ir::{Check, ErrorClass, HoldReason, Kind},
     limits,
 };
+
+/// Stands for the words of a check that gave none.
+const NO_REASON: &str = "no reason given";
 
 impl Decision<'_> {
     pub(in crate::engine) fn check_ended(&mut self, attempt: AttemptId, end: AttemptEnd) {
@@ -15,12 +18,12 @@ impl Decision<'_> {
         match end {
             AttemptEnd::Succeeded { .. } => self.complete_work(at),
             AttemptEnd::Checked { finding: Finding::Complete, .. } => self.complete_work(at),
-            AttemptEnd::Checked { finding: Finding::Incomplete, reasons, fingerprints } => {
-                self.incomplete(at, &said(reasons, fingerprints));
+            AttemptEnd::Checked { finding: Finding::Incomplete, reasons, fingerprints, output } => {
+                self.incomplete(at, &said(reasons, fingerprints, output.as_ref()));
             }
             AttemptEnd::Checked { finding: Finding::Undecided, .. } => self.undecided(at),
-            AttemptEnd::Checked { finding: Finding::Blocked, reasons, fingerprints } => {
-                self.blocked(at, &said(reasons, fingerprints));
+            AttemptEnd::Checked { finding: Finding::Blocked, reasons, fingerprints, output } => {
+                self.blocked(at, &said(reasons, fingerprints, output.as_ref()));
             }
             AttemptEnd::Interrupted => self.interrupted(attempt),
             AttemptEnd::Blocked { reason, until, message } => self.hold_again(at, reason, until, message),
@@ -36,7 +39,7 @@ impl Decision<'_> {
 
     fn undecided(&mut self, at: StepAt) {
         if self.state.more(at).expect("a check ended").undecided < limits::UNDECIDED_CHECKS {
-            return self.again(at, None);
+            return self.again(at, None, None);
         }
         let message = "its check ended twice in a row without a decision";
         self.fail_step(at, Error::new(ErrorClass::NonRetryable, code::CHECK_UNDECIDED, message));
@@ -56,11 +59,11 @@ impl Decision<'_> {
                 return self.end_step(at, End { error: Some(error), ..End::of(Outcome::Exhausted) });
             }
         }
-        self.again(at, Some(stage));
+        self.again(at, Some(stage), Some(said));
     }
 
     /// The next iteration, or the end if that was the last.
-    fn again(&mut self, at: StepAt, stage: Option<u32>) {
+    fn again(&mut self, at: StepAt, stage: Option<u32>, said: Option<&str>) {
         let next = self.state.more(at).expect("a check ended").next;
         let check = self.check(at);
         if next.iteration < check.max_iterations {
@@ -68,8 +71,8 @@ impl Decision<'_> {
             let next = Onward { role: Role::Main, iteration: next.iteration + 1, mode: Mode::Fresh, stage };
             return self.emit(Event::StepGoesOn { at, next });
         }
-        let message =
-            format!("its check still found it incomplete after {} iterations", check.max_iterations);
+        let said = said.filter(|said| *said != NO_REASON).map_or(String::new(), |said| format!(": {said}"));
+        let message = format!("incomplete after {} iterations{said}", check.max_iterations);
         let error = Some(Error::new(ErrorClass::NonRetryable, code::EXHAUSTED, message));
         let end = if check.incomplete_is_an_end {
             End { outcome: Outcome::Incomplete, ..End::with(self.result(at)) }
@@ -82,7 +85,7 @@ impl Decision<'_> {
     fn blocked(&mut self, at: StepAt, said: &str) {
         let next = self.state.more(at).expect("a check ended").next;
         if next.iteration >= self.check(at).max_iterations {
-            return self.again(at, None);
+            return self.again(at, None, Some(said));
         }
         let message = format!("its check says that it cannot go on: {said}");
         let next =
@@ -91,8 +94,11 @@ impl Decision<'_> {
     }
 }
 
-/// What a check said, in one line: its reasons, or else what identifies them.
-fn said(reasons: Vec<String>, fingerprints: Vec<String>) -> String {
+/// A line for what a check said: its reasons, or else what identifies them, or else a line of its output.
+fn said(reasons: Vec<String>, fingerprints: Vec<String>, output: Option<&CheckOutput>) -> String {
     let notes = if reasons.is_empty() { fingerprints } else { reasons };
-    if notes.is_empty() { "no reason given".to_owned() } else { notes.join("; ") }
+    if !notes.is_empty() {
+        return notes.join("; ");
+    }
+    output.and_then(CheckOutput::headline).unwrap_or(NO_REASON).to_owned()
 }

@@ -70,7 +70,11 @@ impl Decision<'_> {
             None => self.state.instance(ix).last_output.clone(),
             Some(result) => {
                 let value = result.eval(&self.env(ix)).map_err(|error| {
-                    Error::new(ErrorClass::Validation, code::EXPRESSION, format!("the result: {error}"))
+                    Error::new(
+                        ErrorClass::Validation,
+                        code::EXPRESSION,
+                        format!("the workflow's result cannot be evaluated: {error}"),
+                    )
                 })?;
                 Arc::new(value)
             }
@@ -81,7 +85,11 @@ impl Decision<'_> {
         if !scope.outputs.is_empty() {
             scope.outputs.fill(Arc::make_mut(&mut output));
             scope.outputs.check(&output).map_err(|error| {
-                Error::new(ErrorClass::Validation, code::OUTPUT_INVALID, format!("the result: {error}"))
+                Error::new(
+                    ErrorClass::Validation,
+                    code::OUTPUT_INVALID,
+                    format!("the workflow's result: {error}"),
+                )
             })?;
         }
         Ok(output)

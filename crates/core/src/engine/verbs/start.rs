@@ -184,25 +184,13 @@ impl Decision<'_> {
 
     /// Whether a budget keeps the step from starting; if so, that has been dealt with.
     fn over_budget(&mut self, at: StepAt) -> bool {
-        let more = self.state.more(at).expect("a ready step was reached");
-        let stops = |purse: &Purse<'_>| {
-            let asks = match purse.budget.mode {
-                BudgetMode::Warn => false,
-                BudgetMode::Pause => !more.waived_budget,
-                BudgetMode::Stop => true,
-            };
-            asks && purse.budget.is_spent(purse.spent.tokens, purse.spent.micro_usd)
-        };
-        let Some(Purse { whose, budget, .. }) = purses(self.plan, self.state, at).into_iter().find(stops)
-        else {
-            return false;
-        };
-        let message = format!("{whose} budget is spent");
-        if budget.mode == BudgetMode::Pause {
-            let next = more.next;
-            self.hold(at, crate::ir::HoldReason::Budget, None, message, next);
+        let stops = |purse: &Purse<'_>| purse.budget.mode != BudgetMode::Warn && purse.is_spent();
+        let Some(purse) = purses(self.plan, self.state, at).into_iter().find(stops) else { return false };
+        if purse.budget.mode == BudgetMode::Pause {
+            let next = self.state.more(at).expect("a ready step was reached").next;
+            self.hold(at, crate::ir::HoldReason::Budget, None, purse.question(), next);
         } else {
-            self.fail_step(at, Error::new(ErrorClass::NonRetryable, code::BUDGET, message));
+            self.fail_step(at, Error::new(ErrorClass::NonRetryable, code::BUDGET, purse.message()));
         }
         true
     }

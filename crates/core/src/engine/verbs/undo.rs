@@ -1,6 +1,6 @@
 //! Undo: what was completed is taken back, last first, one after another.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ impl Decision<'_> {
             let at = StepAt(ix, *step);
             targets.push(UndoTarget { at, visit: self.state.step(at).visit });
         }
-        targets.extend(self.completed(|member| self.state.instance(member).home == ix, ix));
+        targets.extend(self.completed(|_| true, ix));
         if targets.is_empty() {
             return self.end_halted(ix);
         }
@@ -38,15 +38,33 @@ impl Decision<'_> {
         self.emit(Event::UndoBegan { of: Walk::Workflow(ix), targets, uncertain });
     }
 
-    /// What the members of a workflow that fit have completed, last first.
+    /// Lists the completed steps of the members of a workflow that fit, last first. A call that succeeded and has no undo of its
+    /// own is undone by the undos of the steps inside it.
     fn completed(&self, fits: impl Fn(InstanceIx) -> bool, home: InstanceIx) -> Vec<UndoTarget> {
-        let members = self.state.instance(home).members.iter().copied().filter(|member| fits(*member));
+        let homes = self.undone_with(home);
+        let members = homes.iter().flat_map(|home| self.state.instance(*home).members.iter().copied());
+        let members = members.filter(|member| fits(*member));
         let mut done: Vec<(u64, UndoTarget)> = members
             .flat_map(|ix| self.state.instance(ix).completed.iter().map(move |done| (ix, done)))
             .map(|(ix, done)| (done.order, UndoTarget { at: StepAt(ix, done.step), visit: done.visit }))
             .collect();
         done.sort_by_key(|(order, _)| std::cmp::Reverse(*order));
         done.into_iter().map(|(_, target)| target).collect()
+    }
+
+    /// A workflow, and the workflows that it called and that are undone with it.
+    fn undone_with(&self, home: InstanceIx) -> BTreeSet<InstanceIx> {
+        let mut homes = BTreeSet::from([home]);
+        // A called workflow begins after its caller, so that one pass will do.
+        for (i, instance) in (0..).zip(&self.state.instances).skip(home.0 as usize + 1) {
+            let Some(parent) = instance.parent.filter(|_| instance.home == InstanceIx(i)) else { continue };
+            let succeeded = instance.end().is_some_and(|end| end.status == RunStatus::Succeeded);
+            let within = homes.contains(&self.state.instance(parent.0).home);
+            if within && succeeded && self.step(parent).undo.is_none() {
+                homes.insert(InstanceIx(i));
+            }
+        }
+        homes
     }
 
     /// What was completed inside a composite, last first.
@@ -108,7 +126,8 @@ impl Decision<'_> {
         self.step(at).undo.as_deref().expect("only a step with an undo is undone")
     }
 
-    /// What an undo is given: its inputs, seen from the step it undoes, with that visit's output.
+    /// Evaluates the inputs of an undo, seen from the step it undoes, with that visit's output. One that declares no
+    /// inputs is given that output, if it is an object.
     fn undo_given(&self, target: UndoTarget) -> Result<Given, Error> {
         let UndoTarget { at, visit } = target;
         let done = &self.state.instance(at.0).completed;
@@ -117,7 +136,11 @@ impl Decision<'_> {
         let mut env = self.env(at.0);
         env.own = Some((at, &output));
         let undo = self.undo(at);
-        Ok(Given { inputs: bind(&undo.inputs, &env)?, texts: texts(Some(&undo.work.worker), &env)? })
+        let inputs = match undo.inputs.is_empty() && output.is_object() {
+            true => output.clone(),
+            false => bind(&undo.inputs, &env)?,
+        };
+        Ok(Given { inputs, texts: texts(Some(&undo.work.worker), &env)? })
     }
 
     pub(in crate::engine) fn undo_ended(&mut self, attempt: AttemptId, end: AttemptEnd) {
@@ -232,9 +255,7 @@ impl Decision<'_> {
 
 fn undo_error(end: &AttemptEnd) -> Error {
     match end {
-        AttemptEnd::TimedOut => {
-            Error::new(ErrorClass::Timeout, code::TIMEOUT, "the undo took longer than it may")
-        }
+        AttemptEnd::TimedOut => Error::new(ErrorClass::Timeout, code::TIMEOUT, "the undo timed out"),
         AttemptEnd::Interrupted => Error::new(
             ErrorClass::Interrupted,
             code::INTERRUPTED,

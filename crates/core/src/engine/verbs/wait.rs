@@ -12,7 +12,7 @@ use crate::{
         transitions::Phase,
     },
     ids::SignalName,
-    ir::{ErrorClass, Kind, Wait, WaitTimeout},
+    ir::{ErrorClass, Kind, SchemaError, Step, Wait, WaitTimeout},
     limits,
 };
 
@@ -22,7 +22,10 @@ impl Decision<'_> {
         let opening = self.next_opening();
         let (approvers, message, shows) = (Vec::new(), String::new(), crate::engine::state::null());
         self.emit(Event::Opened { at, opening, deadline, approvers, quorum: 1, message, shows });
-        let kept = self.state.signals.iter().find(|(name, _)| wait.on.contains(name)).cloned();
+        let fits = |(name, payload): &&(SignalName, Arc<Value>)| {
+            wait.on.contains(name) && fit(self.step(at), signal_output(name, payload)).is_ok()
+        };
+        let kept = self.state.signals.iter().find(fits).cloned();
         if let Some((name, payload)) = kept {
             self.take(at, opening, &name, &payload, true);
         }
@@ -43,20 +46,42 @@ impl Decision<'_> {
         }
         if let Some(at) = to {
             let opening = self.waiting(at, name)?;
+            fit(self.step(at), signal_output(name, payload))?;
             self.take(at, opening, name, payload, false);
             return Ok(());
         }
         let open: Vec<Opening> = self.state.waits.get(name).into_iter().flatten().copied().collect();
-        if !open.is_empty() {
-            for opening in open {
-                let at = self.state.opening(opening).expect("it is open").at;
-                self.take(at, opening, name, payload, false);
-            }
-        } else if self.state.signals.len() >= limits::KEPT_SIGNALS {
-            return Err(Refusal::TooManySignals);
-        } else {
-            self.emit(Event::SignalKept { name: name.clone(), payload: payload.clone() });
+        if open.is_empty() {
+            return self.keep_signal(name, payload);
         }
+        let at = |opening: Opening| self.state.opening(opening).expect("it is open").at;
+        let (fitting, others): (Vec<Opening>, Vec<Opening>) =
+            open.into_iter().partition(|one| fit(self.step(at(*one)), signal_output(name, payload)).is_ok());
+        if let (true, Some(first)) = (fitting.is_empty(), others.first()) {
+            fit(self.step(at(*first)), signal_output(name, payload))?;
+        }
+        for opening in fitting {
+            let at = self.state.opening(opening).expect("it is open").at;
+            self.take(at, opening, name, payload, false);
+        }
+        Ok(())
+    }
+
+    /// Keeps a signal for a later wait, if there is one that it fits.
+    fn keep_signal(&mut self, name: &SignalName, payload: &Arc<Value>) -> Result<(), Refusal> {
+        if self.state.signals.len() >= limits::KEPT_SIGNALS {
+            return Err(Refusal::TooManySignals);
+        }
+        let steps = self.plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+        let waits = steps.filter(|step| matches!(&step.kind, Kind::Wait(wait) if wait.on.contains(name)));
+        let mut fits: Vec<Result<Arc<Value>, Refusal>> =
+            waits.map(|step| fit(step, signal_output(name, payload))).collect();
+        if !fits.iter().any(Result::is_ok)
+            && let Some(Err(refusal)) = fits.pop()
+        {
+            return Err(refusal);
+        }
+        self.emit(Event::SignalKept { name: name.clone(), payload: payload.clone() });
         Ok(())
     }
 
@@ -72,7 +97,8 @@ impl Decision<'_> {
     }
 
     fn take(&mut self, at: StepAt, opening: Opening, name: &SignalName, payload: &Arc<Value>, kept: bool) {
-        let output = Arc::new(json!({"eventName": name.as_str(), "eventPayload": **payload}));
+        let output = signal_output(name, payload);
+        let output = fit(self.step(at), output.clone()).unwrap_or_else(|_| Arc::new(output));
         self.emit(Event::SignalTaken { opening, name: name.clone(), payload: payload.clone(), kept });
         self.end_step(at, End::with(output));
     }
@@ -93,4 +119,18 @@ impl Decision<'_> {
             }
         }
     }
+}
+
+/// The output of a wait that took a signal.
+fn signal_output(name: &SignalName, payload: &Value) -> Value {
+    json!({"eventName": name.as_str(), "eventPayload": payload})
+}
+
+/// The output of a step that waits, with declared defaults; or why it is not what the step declares.
+pub(super) fn fit(step: &Step, mut output: Value) -> Result<Arc<Value>, Refusal> {
+    step.outputs.fill(&mut output);
+    let invalid =
+        |error: SchemaError| Refusal::OutputInvalid { step: step.id.to_string(), message: error.to_string() };
+    step.outputs.check(&output).map_err(invalid)?;
+    Ok(Arc::new(output))
 }

@@ -14,7 +14,7 @@ use crate::{
     diagnostic::{Diagnostic, Sink},
     names::refuse_twins,
     path::normal,
-    read::{Fields, Given, Spanned},
+    read::{Fields, Given, Spanned, brief},
 };
 
 /// What a step takes from an earlier one, or hands on from the workflow that it runs.
@@ -85,7 +85,7 @@ pub(super) fn read_outputs<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Vec
         let named = fields.required("name", sink);
         let name = named.and_then(|given| artifact(given, sink));
         let found = fields.required("path", sink);
-        let path = path(found, sink);
+        let path = path(found, sink).filter(|path| !refuse_pattern(found, path, sink));
         let kind = text(fields.optional("type"), sink);
         fields.finish(sink);
         if let (Some(name), Some(path), Some(named), Some(found)) = (name, path, named, found) {
@@ -98,6 +98,16 @@ pub(super) fn read_outputs<'a>(given: Option<Given<'a>>, sink: &mut Sink) -> Vec
     refuse_twins(outputs.iter().map(|(name, _, output)| (output.name.as_str(), *name)), "the output", sink);
     warn_same_path(&outputs, sink);
     outputs.into_iter().map(|(.., output)| output).collect()
+}
+
+/// Refuses a path with a wildcard, which would mean a file of that very name. Returns whether it did.
+fn refuse_pattern(given: Option<Given<'_>>, path: &str, sink: &mut Sink) -> bool {
+    let Some(given) = given.filter(|_| path.contains(['*', '?'])) else { return false };
+    let message =
+        format!("`path` cannot be `{}`: an output is one file or one folder, not a pattern", brief(path));
+    let diagnostic = Diagnostic::new(Code::BadPath, given.node.source(), given.span(), message);
+    sink.push(diagnostic.hint("name the folder that the files are in, or one output for each file"));
+    true
 }
 
 /// Two names for one file are most likely a slip.

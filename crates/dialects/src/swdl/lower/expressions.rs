@@ -13,14 +13,21 @@ pub(super) struct Expressions<'a, 'l> {
     pub lowering: &'a mut Lowering<'l>,
     /// The names in `config.env`.
     variables: BTreeSet<&'a str>,
+    /// The names below `context` that have a value in a run.
+    bound: BTreeSet<&'a str>,
 }
+
+/// The name below `context` of the files of the project.
+const REPO_STRUCTURE: &str = "repo_structure";
 
 impl<'a, 'l> Expressions<'a, 'l> {
     pub fn new(
         lowering: &'a mut Lowering<'l>,
         variables: impl Iterator<Item = &'a str>,
+        modules: impl Iterator<Item = &'a str>,
     ) -> Expressions<'a, 'l> {
-        Expressions { lowering, variables: variables.collect() }
+        let bound = modules.chain([REPO_STRUCTURE]).collect();
+        Expressions { lowering, variables: variables.collect(), bound }
     }
 
     /// Text that may have expressions in it.
@@ -62,7 +69,7 @@ impl<'a, 'l> Expressions<'a, 'l> {
         let read = read.map_err(|error| ParseError { span: place(error.span), ..error });
         let expr = self.lowering.expression(node, read)?;
         for read in expr.reads() {
-            self.check_variable(node, &read, place(read.span));
+            self.check_read(node, &read, place(read.span));
         }
         Some(expr)
     }
@@ -70,17 +77,37 @@ impl<'a, 'l> Expressions<'a, 'l> {
     fn checked(&mut self, node: Node<'_>, read: Result<Expr, ParseError>) -> Option<Expr> {
         let expr = self.lowering.expression(node, read)?;
         for read in expr.reads() {
-            self.check_variable(node.at(&read.at), &read, read.span);
+            self.check_read(node.at(&read.at), &read, read.span);
         }
         Some(expr)
     }
 
+    fn check_read(&mut self, node: Node<'_>, read: &Read<'_>, span: Span) {
+        match read.root {
+            Root::Env => self.check_variable(node, read, span),
+            Root::Context => self.check_context(node, read, span),
+            _ => {}
+        }
+    }
+
+    /// Warns of a name below `context` that is always null.
+    fn check_context(&mut self, node: Node<'_>, read: &Read<'_>, span: Span) {
+        let Some(name) = read.path.first().filter(|name| !self.bound.contains(name.as_str())) else { return };
+        let message = format!("nothing gives `context.{name}` a value, so it is null");
+        let (source, span) = (node.source(), node.within(span));
+        let diagnostic = Diagnostic::new(Code::UnboundContext, source, span, message);
+        self.lowering.push(match closest(name, self.bound.iter().copied()) {
+            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
+            None => diagnostic
+                .hint("there are `context.repo_structure`, and `context.NAME` for each module `ctx:NAME` in `global_modules`"),
+        });
+    }
+
     /// Nothing of the host's environment can be read: only what the workflow declares.
     fn check_variable(&mut self, node: Node<'_>, read: &Read<'_>, span: Span) {
-        let Some(name) = read.path.first().filter(|_| *read.root == Root::Env) else { return };
-        if self.variables.contains(name.as_str()) {
+        let Some(name) = read.path.first().filter(|name| !self.variables.contains(name.as_str())) else {
             return;
-        }
+        };
         let message = format!("there is no variable `{name}` in `config.env`");
         let (source, span) = (node.source(), node.within(span));
         let diagnostic = Diagnostic::new(Code::ReadsUnknownVariable, source, span, message);

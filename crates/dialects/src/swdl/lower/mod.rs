@@ -111,7 +111,9 @@ fn lower_workflow(
     let modules = modules.map(|(given, module)| used(*given, module, "ctx:"));
     catalog::advise(Sort::Context, modules, lowering.project, lowering.sink);
 
-    let mut expressions = Expressions::new(lowering, source.config.env.iter().map(|(name, _)| *name));
+    let modules = source.context.modules.iter().filter_map(|(_, module)| module.strip_prefix("ctx:"));
+    let mut expressions =
+        Expressions::new(lowering, source.config.env.iter().map(|(name, _)| *name), modules);
     let env =
         source.config.env.iter().filter_map(|(name, given)| {
             expressions.variable(given.node).map(|expr| ((*name).to_owned(), expr))

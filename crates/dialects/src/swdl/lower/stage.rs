@@ -111,7 +111,7 @@ impl<'a> Stages<'_, 'a, '_> {
     /// Most stages say nothing of their own, and share what that means.
     fn agent_policy(&mut self, stage: &Stage<'a>, kind: &Kind, chosen: Chosen<'a>) -> Policy {
         let is_usual = stage.policy.is_usual();
-        let same = |usual: &&Policy| is_usual && usual.on_interrupted == on_interrupted(kind, &usual.retry);
+        let same = |usual: &&Policy| is_usual && usual.on_interrupted == on_interrupted(kind);
         if let Some(usual) = self.usual.as_ref().filter(same) {
             return usual.clone();
         }
@@ -131,7 +131,7 @@ impl<'a> Stages<'_, 'a, '_> {
         let retry = retry(&sources);
         StepPolicy {
             timeout: Some(timeout.unwrap_or(defaults::STAGE_TIMEOUT)),
-            on_interrupted: on_interrupted(kind, &retry),
+            on_interrupted: on_interrupted(kind),
             retry,
             ..StepPolicy::default()
         }

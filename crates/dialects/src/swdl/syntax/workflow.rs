@@ -13,6 +13,7 @@ use crate::{
     code::Code,
     diagnostic::{Diagnostic, Sink},
     read::{Fields, Given, Unlowered},
+    variable::check_variable,
     xskein::{Extra, Level, XSkein},
     yaml::{Field, Node},
 };
@@ -140,12 +141,7 @@ fn read_env<'a>(given: Given<'a>, sink: &mut Sink) -> Vec<(&'a str, Given<'a>)> 
     let mut env = Vec::new();
     for field in fields {
         let Field { key: name, key_span, value: node } = field;
-        let starts = |c: char| c.is_ascii_alphabetic() || c == '_';
-        if !name.starts_with(starts) || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            let message = format!("`{name}` cannot be the name of a variable");
-            let hint = "names are letters, digits and `_`, and do not start with a digit";
-            sink.push(Diagnostic::new(Code::BadName, node.source(), key_span, message).hint(hint));
-        } else if Given::new(name, node).text(sink).is_some() {
+        if check_variable(name, node, key_span, sink) && Given::new(name, node).text(sink).is_some() {
             env.push((name, Given::new(name, node)));
         }
     }

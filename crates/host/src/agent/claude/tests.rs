@@ -182,7 +182,12 @@ fn what_goes_wrong_on_the_way_is_told_and_the_rest_passed_over() {
         (system("hook_response", json!({"exit_code": 0})), Vec::new()),
         (system("ui_invalidate", json!({"event": "ui.render"})), Vec::new()),
         (result(true), note("No such tool: Bash")),
-        (result(false), Vec::new()),
+        (result(false), vec![Heard::Result("No such tool: Bash".into())]),
+        (
+            json!({"type": "user", "message": {"content": [{"type": "tool_result", "content":
+                [{"type": "text", "text": "one"}, {"type": "image"}, {"type": "text", "text": "two"}]}]}}),
+            vec![Heard::Result("one\ntwo".into())],
+        ),
         (json!({"type": "user", "message": {"content": "plain words"}}), Vec::new()),
         (
             json!({"type": "assistant", "message": {"content": [{"type": "text"}, {"type": "tool_use"}]}}),

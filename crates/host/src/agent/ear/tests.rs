@@ -18,6 +18,8 @@ impl Reader for Plain {
         [
             text("session").map(Heard::Session),
             text("said").map(Heard::Said),
+            text("result").map(Heard::Result),
+            text("model").map(Heard::Model),
             text("tool").map(|name| Heard::Tool { name, on: "a\nb".into() }),
             tokens.map(|spent| Heard::Used(Used::Run(spent))),
             event.get("turn").map(|_| Heard::Turn),
@@ -79,14 +81,20 @@ fn events_become_lines_and_what_is_none_stays() {
     assert_eq!(one.say(b"warning: x\n{\"said\": \"hel"), "warning: x\n");
     assert_eq!(one.say(b"lo\\nyou\"}\n{\"new\": 1}\n[1]\n{broken\n"), "hello\nyou\n[1]\n{broken\n");
     one.say(b"{\"tokens\": 70}\n");
-    assert_eq!(one.say(b"{\"tool\": \"Read\"}\n"), "> Read a b  (70 tokens so far)\n");
+    let said = one.say(b"{\"tool\": \"Read\"}\n");
+    assert!(said.starts_with("> Read a b  (70 tokens so far)  [") && said.ends_with("]\n"), "{said}");
+    let said = one.say(b"{\"result\": \"\\n first\\nsecond\\n\\nthird\"}\n{\"result\": \"\"}\n");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with("< first  (and 2 more lines)  ["), "{said}");
+    assert!(lines[1].starts_with("< nothing  ["), "{said}");
 }
 
 #[test]
 fn a_session_is_kept_when_it_is_known() {
     let mut one = listen(Vec::new(), None);
-    one.say(b"{\"session\": \"s-1\", \"tokens\": 3}\n");
+    one.say(b"{\"session\": \"s-1\", \"tokens\": 3, \"model\": \"m-1\"}\n");
     let note = Note::read(&one.folder).unwrap();
+    assert_eq!(note.model.as_deref(), Some("m-1"));
     assert_eq!((note.session.as_deref(), note.cost.tokens, note.goes_on), (Some("s-1"), 3, false));
     one.ear.close(true, false);
     assert!(Note::read(&one.folder).unwrap().goes_on);

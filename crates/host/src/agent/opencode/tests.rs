@@ -179,20 +179,22 @@ fn it_may_do_what_is_not_denied() {
 #[test]
 fn tools_are_told_with_what_they_are_used_on() {
     let used = |tool: &str, status: &str, input: Value| {
-        let state = json!({"status": status, "input": input, "error": "The user has denied this"});
+        let state =
+            json!({"status": status, "input": input, "error": "The user has denied this", "output": "done"});
         json!({"type": "tool_use", "part": {"tool": tool, "state": state}})
     };
     let tool = |name: &str, on: &str| Heard::Tool { name: name.into(), on: on.into() };
+    let done = Heard::Result("done".into());
     let denied = Heard::Note("The user has denied this".into());
     let cases = [
-        (used("bash", "completed", json!({"command": "ls"})), vec![tool("bash", "ls")]),
+        (used("bash", "completed", json!({"command": "ls"})), vec![tool("bash", "ls"), done.clone()]),
         (
             used("write", "completed", json!({"filePath": "/w/a", "content": "x"})),
-            vec![tool("write", "/w/a")],
+            vec![tool("write", "/w/a"), done.clone()],
         ),
         (used("write", "error", json!({"filePath": "/w/a"})), vec![tool("write", "/w/a"), denied.clone()]),
         (used("read", "error", json!({"filePath": "/b"})), vec![tool("read", "/b"), denied]),
-        (used("list", "completed", json!({})), vec![tool("list", "")]),
+        (used("list", "completed", json!({})), vec![tool("list", ""), done]),
         (json!({"_note": "without a type"}), Vec::new()),
         (json!({"type": "unheard.of", "part": {}}), Vec::new()),
     ];

@@ -1,8 +1,11 @@
-//! Lays out what an attempt needs before its program can start: folders, inputs, environment, wall, task.
+//! Lays out what an attempt needs before its program can start: folders, inputs, environment, sandbox, task.
 
-use std::sync::Arc;
+use std::{ffi::OsString, sync::Arc};
 
-use skein_core::engine::{AttemptEnd, Cost, Report, Role};
+use skein_core::{
+    engine::{AttemptEnd, Cost, Report, Role},
+    ir::Worker,
+};
 
 use super::{Begun, Laid, blocked, never, wrong};
 use crate::{
@@ -21,6 +24,7 @@ use crate::{
         protect::Protected,
         record, relay, tool,
         tree::{self, Place, Visit},
+        trusted,
     },
     worker::{Mark, Task, Work},
     workspace::{AttemptDir, Context, Grants, Root, RunDir, root::PathError},
@@ -74,7 +78,7 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     write_inputs(job, &files).map_err(wrong)?;
     let mut tree = Place::enter(visit, base.clone(), place)?;
     let folder = tree.folder.clone();
-    take_in(&run, &folder, job)?;
+    let taken = take_in(&run, &folder, job)?;
     tree.begin(visit, &files)?;
     handoff::copy_logs(&job.handed, &run, &files);
     let check = check(&folder, job)?;
@@ -92,7 +96,13 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         earlier: tree.earlier.as_deref(),
         conflicts: &tree.conflicts,
     };
-    let command = Command::of(job, |agent| prompt::of(job, agent, plain)).map_err(never)?;
+    let mut command = Command::of(job, |agent| prompt::of(job, agent, plain)).map_err(never)?;
+    if let (Worker::Script { .. }, Some(shell)) = (&job.worker, command.program.to_str()) {
+        // The workflow names no program here, so this is one of the engine's own.
+        command.program = trusted::find_program(shell).map_err(never)?.into();
+    }
+    let words: Vec<OsString> = [&command.program].into_iter().chain(&command.arguments).cloned().collect();
+    let covers = job.about.check_pinned(&run, &words, folder.path()).map_err(never)?;
     let speaks = command.speaks;
     let mut task = task(shared, job, &run, &files, &folder, command);
     task.environment = environment::of(job, &files, place, check.as_deref(), &shared.secrets)
@@ -102,14 +112,20 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
     let beside = tree.beside(visit).map_err(never)?;
     let places = confine::Places { run: &run, files: &files, folder: &folder, context: place, own, beside };
     let handed = environment::secret_files(job, &run, &shared.secrets).map_err(blocked)?;
-    let made = wall_in(shared, job, &places, !handed.is_empty(), &mut task).map_err(wrong)?;
+    let made = put_into_sandbox(shared, job, &places, !handed.is_empty(), &mut task).map_err(wrong)?;
+    if let Some(sandbox) = &mut task.sandbox {
+        sandbox.spec.covers = covers;
+    }
     task.environment.extend(handed);
     let ground = Ground::of(&task, job, &places, &own_files).map_err(wrong)?;
-    task.preface = briefing.notes.iter().map(|note| shared.redactor.redact_str(note)).collect();
+    let notes = briefing.notes.iter().chain(&taken);
+    task.preface = notes.map(|note| shared.redactor.redact_str(note)).collect();
     let hired = hire::hire(shared, job, &run, plain, &mut task)?;
+    keep_prompt(shared, job, &files, &task, check.as_deref()).map_err(wrong)?;
     let without = without(shared, context.as_ref())?;
     let proving = Proving::of(job, &run, ground, &without)?;
     let protected = Protected::of(shared, job, &run, &files, &folder, &without)?;
+    task.preface.extend(protected.as_ref().and_then(Protected::note));
     let protected = protected.map(|protected| (protected, shared.company.enter(folder.path())));
     let workspace = looked_at(job, &grants, &tree).map_err(never)?;
     let laid = Laid {
@@ -127,10 +143,12 @@ fn lay(shared: &Arc<Shared>, job: &Arc<Job>, run: RunDir, files: AttemptDir) -> 
         made,
         proving,
         protected,
-        walled: task.behind.is_some(),
+        sandboxed: task.sandbox.is_some(),
         state: shared.state.path().to_owned(),
         mark,
+        redactor: shared.redactor.fresh(),
         tree,
+        last_words: Default::default(),
     };
     Ok(Begun::Ready(Box::new((task, laid))))
 }
@@ -154,23 +172,41 @@ fn write_inputs(job: &Job, files: &AttemptDir) -> Result<(), PathError> {
     files.root().write_new(AttemptDir::INPUTS, &inputs)
 }
 
-/// Builds the wall around the task, with a place for what it writes by the way. What was made so that it can be written.
-fn wall_in(
+/// Keeps what an agent or a shell is told to do, for people: without secrets, and without what only a checker may know.
+fn keep_prompt(
+    shared: &Shared,
+    job: &Job,
+    files: &AttemptDir,
+    task: &Task,
+    check: Option<&str>,
+) -> Result<(), PathError> {
+    let text = match &job.worker {
+        Worker::Agent { .. } => String::from_utf8_lossy(&task.stdin).into_owned(),
+        Worker::Script { text, .. } => text.clone(),
+        Worker::Command { .. } | Worker::Tool { .. } | Worker::Action { .. } => return Ok(()),
+    };
+    let text = check.map_or(text.clone(), |check| text.replace(check, "CHECK_ID"));
+    files.root().write_new(AttemptDir::PROMPT, shared.redactor.redact_str(&text).as_bytes())
+}
+
+/// Puts the task into its sandbox, with a place for temporary files. Returns the names of files that were made so that they
+/// can be written.
+fn put_into_sandbox(
     shared: &Shared,
     job: &Job,
     places: &confine::Places<'_>,
     has_secret_files: bool,
     task: &mut Task,
 ) -> Result<Vec<String>, PathError> {
-    let (mut behind, made) = confine::behind(shared, job, places)?;
-    if let Some(behind) = behind.as_mut().filter(|_| has_secret_files) {
-        behind.wall.shows.push(places.run.secrets(job.attempt)?.path().to_owned());
+    let (mut sandbox, made) = confine::sandbox(shared, job, places)?;
+    if let Some(sandbox) = &mut sandbox {
+        if has_secret_files {
+            sandbox.spec.shows.push(places.run.secrets(job.attempt)?.sandbox_place()?);
+        }
+        confine::show_programs(&mut sandbox.spec, &task.program, &task.environment)?;
+        task.environment.push(("TMPDIR".into(), places.files.scratch()?.path().into()));
     }
-    if behind.is_some() {
-        let scratch = places.files.scratch()?;
-        task.environment.push(("TMPDIR".into(), scratch.path().into()));
-    }
-    task.behind = behind;
+    task.sandbox = sandbox;
     Ok(made)
 }
 

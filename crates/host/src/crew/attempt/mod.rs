@@ -3,7 +3,10 @@
 mod lay;
 mod take_up;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
 use skein_core::{
     engine::{AttemptEnd, Report},
@@ -15,6 +18,7 @@ use super::{
     tree::Place,
 };
 use crate::{
+    redact::Redactor,
     worker::{Mark, Task},
     workspace::{
         AttemptDir, Root, RunDir,
@@ -48,11 +52,15 @@ pub(super) struct Laid {
     proving: Option<Proving>,
     /// What it must leave as it is, and who else works there.
     protected: Option<(Protected, Stay)>,
-    walled: bool,
+    sandboxed: bool,
     /// The state folder.
     state: PathBuf,
     mark: Mark,
+    /// Takes secrets out of what it says.
+    redactor: Redactor,
     tree: Place,
+    /// The last words of an agent that ended well.
+    last_words: OnceLock<String>,
 }
 
 /// An attempt that was laid out.

@@ -14,14 +14,17 @@ use crate::{
     agent::Done,
     crew::{
         Doing, Shared, artifacts::keep_from, back, command::Speaks, confine, git::Git, hire::Hired, job::Job,
-        record, relay, tool, tree::Visit, verdict,
+        record, relay, scrub::scrub_attempt, tool, tree::Visit, verdict,
     },
     worker::{Ended, How},
-    workspace::{AttemptDir, root::PathError},
+    workspace::{AttemptDir, Observation, root::PathError},
 };
 
 /// So much of what an agent printed is searched for a decision.
 const SAID: u64 = 256 * 1024;
+
+/// The number of changed files that are listed in the context folder.
+const FILES_OBSERVED: usize = 1_000;
 
 impl Laid {
     pub fn job(&self) -> &Job {
@@ -47,7 +50,24 @@ impl Laid {
         let report = self.tree.end(visit, &self.files, report);
         let (run, files, folder, mark) = (&self.run, &self.files, Some(&self.base), &self.mark);
         record::end(shared, &self.job, &record::Around { run, files, folder, mark }, &report);
+        self.observe(ended);
+        // By now everything that it left was read.
+        scrub_attempt(&self.files, &shared.redactor);
         report
+    }
+
+    /// Keeps what was seen of the work for the context folder: the files that it changed, and what it said last.
+    fn observe(&self, ended: &Ended) {
+        if self.job.attempt.role != Role::Main || self.job.context.is_none() {
+            return;
+        }
+        // An agent prints events; only its last message is for people.
+        let printed = if self.hired.is_some() { "" } else { ended.tail.as_str() };
+        let said = self.last_words.get().map_or(printed, String::as_str).trim();
+        let summary = (!said.is_empty()).then(|| Observation::shorten(&self.redactor.redact_str(said)));
+        let files_changed = self.tree.changed.iter().take(FILES_OBSERVED).cloned().collect();
+        // The work stands without it.
+        let _ = self.files.observe(&Observation { command: None, files_changed, summary });
     }
 
     fn visit<'a>(&'a self, shared: &'a Shared) -> Visit<'a> {
@@ -76,7 +96,7 @@ impl Laid {
 
     fn failed(&self, ended: &Ended) -> AttemptEnd {
         match self.files.back() {
-            Ok(back) => back::failed(ended, &back, self.job.worker.failure(), self.walled),
+            Ok(back) => back::failed(ended, &back, self.job.worker.failure(), self.sandboxed, &self.redactor),
             Err(error) => wrong(error),
         }
     }
@@ -110,15 +130,20 @@ impl Laid {
             };
         }
         match self.done(ended) {
-            Ok(done) => self.output(done.and_then(|done| done.value)),
+            Ok(done) => {
+                if let Some(done) = &done {
+                    let _ = self.last_words.set(done.text.clone());
+                }
+                self.output(done.and_then(|done| done.value))
+            }
             Err(end) => end,
         }
     }
 
     /// What the file holds, or what was answered.
     fn output(&self, answered: Option<Value>) -> AttemptEnd {
-        let written =
-            self.files.back().map_err(|error| error.to_string()).and_then(|back| back::output(&back));
+        let back = self.files.back().map_err(|error| error.to_string());
+        let written = back.and_then(|back| back::output(&back, &self.redactor));
         match written {
             Ok(Value::Null) => AttemptEnd::Succeeded { output: Arc::new(answered.unwrap_or_default()) },
             Ok(output) => AttemptEnd::Succeeded { output: Arc::new(output) },
@@ -139,7 +164,8 @@ impl Laid {
         let file = self.decision();
         let verdict = match (&ended.how, self.speaks) {
             (How::Exited(status), Speaks::File) => {
-                verdict::of_script(*status, file.as_deref(), check).ok_or_else(|| self.failed(ended))
+                verdict::of_script(*status, file.as_deref(), &ended.recent, check)
+                    .ok_or_else(|| self.failed(ended))
             }
             _ => self.done(ended).map(|done| verdict::of_agent(file.as_deref(), &self.said(done), check)),
         };

@@ -2,14 +2,17 @@
 //!
 //! No part of a name may be a link. What Skein keeps is neither read nor written; what is protected is not written.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Value, json};
 use skein_core::{ir::ErrorClass, limits};
 
-use super::{Wrong, is_below, values};
+use super::{super::protect::ProtectionRules, Wrong, is_below, values};
 use crate::workspace::{
-    Pattern, Root, control_files, control_owner,
+    RepositoryScan, Root, control_owner,
     root::{PathError, Thing},
 };
 
@@ -20,8 +23,8 @@ pub struct Files<'a> {
     pub folder: &'a Root,
     /// What Skein keeps.
     pub state: &'a Path,
-    /// What the step must leave as it is; the files that rule agents and git if it names none.
-    pub protect: &'a [String],
+    /// The files that the step must leave as they are.
+    pub rules: &'a ProtectionRules,
 }
 
 impl Files<'_> {
@@ -116,24 +119,34 @@ impl Files<'_> {
     fn own(&self, name: &str) -> Result<PathBuf, Wrong> {
         let name = self.open(name)?;
         let text = name.to_string_lossy();
-        if self.protected().any(|pattern| Pattern::new(pattern).matches(&text)) {
-            return Err(refused(&name, "is protected: no step of this run may change it"));
+        let named = || self.named().iter().any(|place| name.starts_with(place));
+        if self.rules.is_unprotected(&text) {
+            return Ok(name);
         }
-        match control_owner(&name).filter(|_| self.protect.is_empty()) {
+        if self.rules.covers(&text) || named() {
+            let why = "is protected: `unprotect` of the step would have to name it";
+            return Err(refused(&name, why));
+        }
+        match control_owner(&name) {
             Some(owner) => Err(refused(&name, &format!("is a file of {owner}, which no tool writes"))),
             None => Ok(name),
         }
     }
 
-    fn protected(&self) -> impl Iterator<Item = &str> {
-        let control = control_files().into_iter().filter(|_| self.protect.is_empty());
-        self.protect.iter().map(String::as_str).chain(control)
+    /// Hooks and configuration files that git's configuration names.
+    fn named(&self) -> BTreeSet<String> {
+        match self.rules.repositories {
+            true => RepositoryScan::named_by_configuration(self.folder),
+            false => BTreeSet::new(),
+        }
     }
 
     /// Whether a folder holds something that may not be changed, as far as names tell it.
     fn holds_protected(&self, name: &Path) -> bool {
         let below = |path: &str| Path::new(path).starts_with(name);
-        self.protected().any(below) || is_below(self.state, &self.folder.path().join(name))
+        self.rules.has_below(name, self.folder)
+            || self.named().iter().any(|path| below(path))
+            || is_below(self.state, &self.folder.path().join(name))
     }
 
     /// The folder that a name is in, and its last part. No part of the way is a link.
@@ -182,7 +195,8 @@ mod tests {
     fn files_are_written_read_listed_and_removed_in_the_folder() {
         let place = tempfile::tempdir().unwrap();
         let root = Root::open(place.path()).unwrap();
-        let files = Files { folder: &root, state: Path::new("/nowhere"), protect: &[] };
+        let rules = ProtectionRules::of_texts(&[]);
+        let files = Files { folder: &root, state: Path::new("/nowhere"), rules: &rules };
         assert_eq!(files.write(&json!({"path": "a/b.json", "value": {"n": 1}})).ok().unwrap()["bytes"], 13);
         assert_eq!(
             files.read(&json!({"path": "a/b.json", "as": "json"})).ok(),
@@ -204,22 +218,34 @@ mod tests {
         let whole = fs::canonicalize(place.path()).unwrap();
         fs::create_dir_all(whole.join("kept/db")).unwrap();
         fs::create_dir_all(whole.join(".git/hooks")).unwrap();
+        fs::write(whole.join(".git/config"), "[core]\nhooksPath = tools/hooks\n").unwrap();
         std::os::unix::fs::symlink(outside.path(), whole.join("link")).unwrap();
         std::os::unix::fs::symlink(whole.join("kept"), whole.join("sneaky")).unwrap();
         let root = Root::open(&whole).unwrap();
         let state = whole.join("kept");
-        let files = Files { folder: &root, state: &state, protect: &[] };
+        let rules = ProtectionRules::of_texts(&[]);
+        let files = Files { folder: &root, state: &state, rules: &rules };
         let path = |path: &str| json!({"path": path, "text": "x"});
         for bad in ["../x", "/etc/passwd", "link/x", "kept/db", ".skein/x", "sneaky/db"] {
             assert_ne!(code(files.read(&path(bad))), "", "{bad}");
             assert_ne!(code(files.write(&path(bad))), "", "{bad}");
         }
-        for bad in [".git/config", ".git/hooks/pre-commit", ".claude/settings.json", ".mcp.json"] {
+        for bad in [
+            ".git/config",
+            ".git/hooks/pre-commit",
+            ".claude/settings.json",
+            ".mcp.json",
+            "tools/hooks/pre-commit",
+            ".husky/pre-commit",
+        ] {
             assert_eq!(code(files.write(&path(bad))), "unauthorised", "{bad}");
         }
         assert_eq!(code(files.remove(&path(".git"))), "unauthorised");
+        assert_eq!(code(files.remove(&path("tools"))), "unauthorised");
         assert_eq!(code(files.remove(&path("."))), "input_invalid");
-        let guarded = Files { protect: &["src/**".to_owned()], ..files };
+        let rules = ProtectionRules::of_texts(&["src/**"]);
+        let guarded = Files { rules: &rules, ..files };
+        assert_eq!(code(guarded.write(&path(".git/config"))), "unauthorised");
         assert_eq!(code(guarded.write(&path("src/a.rs"))), "unauthorised");
         assert!(fs::read_dir(outside.path()).unwrap().count() == 1);
     }

@@ -19,7 +19,7 @@ use skein_core::{engine::AttemptEnd, ir::ErrorClass, time::Millis};
 
 pub(super) use at_once::at_once;
 
-use super::{Doing, Shared, about::Tool, attempt::never, git::Git, job::Job, tool};
+use super::{Doing, Shared, about::Tool, attempt::never, git::Git, job::Job, protect::ProtectionRules, tool};
 use crate::{
     hands::Finish,
     stop::Stop,
@@ -206,7 +206,7 @@ impl Doer<'_> {
         act(&files::Files {
             folder: &folder,
             state: self.shared.state.path(),
-            protect: &self.job.isolation.protect,
+            rules: &ProtectionRules::new(self.job, true),
         })
     }
 

@@ -95,10 +95,12 @@ impl Asking<'_> {
         let folder = grants.folder(None).map_err(|error| ours(&error))?;
         let work = Work::Attempt(self.job.attempt);
         let mark = Mark { state: self.shared.mark.clone(), run: self.job.run.clone(), work };
+        let grant = words.grant;
         let mut task = words.task(folder.path(), files.root().path().join("told.log"), mark);
         task.environment.extend(super::super::environment::base(&self.job.about, &self.job.env));
         task.notes = Some(run.notes());
         task.filter = self.shared.filter();
+        hook::confine_hook(self.shared, &self.job.about, &self.job.run, (grant, &folder), &mut task)?;
         let ended = worker::run(task, |handle| stop.then(move || handle.stop()));
         match ended.how {
             How::Exited(0) => Ok(()),

@@ -21,6 +21,7 @@ impl Shadow<'_> {
             "--no-color",
             "--no-ext-diff",
             "--no-textconv",
+            "--submodule=short",
             "--full-index",
             from,
             to,

@@ -1,6 +1,8 @@
 //! What becomes of a workspace when an attempt has ended: what it changed is written down, and what was done in a tree
 //! of its own goes home.
 
+use std::path::Path;
+
 use skein_core::engine::{AttemptEnd, Finding, Report, Role};
 
 use super::{
@@ -27,6 +29,15 @@ impl Place {
         let turn = visit.shared.trees.turn(&visit.job.run);
         let mut turn = locked(&turn);
         let after = self.look(visit, files, &mut turn);
+        let taken = after.as_ref().ok().and_then(|after| after.clone());
+        let report = self.finish(visit, after, report);
+        // It is for people; the work stands without it.
+        let _ = self.tell_run_changes(visit, taken.as_ref());
+        report
+    }
+
+    /// Brings home what was done in a tree of its own, if the work is complete.
+    fn finish(&mut self, visit: Visit<'_>, after: Result<Option<Taken>, String>, report: Report) -> Report {
         if !completes(visit.job, &report) {
             return report;
         }
@@ -54,6 +65,10 @@ impl Place {
             // It is for people; the work stands without it.
             let _ = diff::write_unknown(files, why);
         }
+        if let (Ok(Some(after)), true) = (&after, visit.job.context.is_some()) {
+            // The context folder lists them; the work stands without the list.
+            self.changed = self.changed_paths(visit, after).unwrap_or_default();
+        }
         if let Some(watched) = &mut self.watched {
             watched.ended = number(turn, visit.run).ok();
             watched.after =
@@ -61,6 +76,16 @@ impl Place {
             watched.write(files, false).map_err(|error| error.to_string())?;
         }
         after
+    }
+
+    /// The paths that differ from what the attempt found, from its workspace.
+    fn changed_paths(&self, visit: Visit<'_>, after: &Taken) -> Result<Vec<String>, String> {
+        let before = self.watched.as_ref().and_then(|watched| watched.before.as_ref());
+        let (Some(view), Some(before)) = (&self.view, before) else { return Ok(Vec::new()) };
+        let changes = self.shadow(visit)?.changes(before, &after.tree)?;
+        let within =
+            |path: &Path| path.strip_prefix(&view.prefix).unwrap_or(path).to_string_lossy().into_owned();
+        Ok(changes.iter().map(|change| within(&change.path)).collect())
     }
 
     fn changed(&self, visit: Visit<'_>, files: &AttemptDir) -> Result<Option<Taken>, String> {
@@ -106,7 +131,7 @@ fn completes(job: &Job, report: &Report) -> bool {
     match (job.attempt.role, &report.end) {
         (Role::Main, AttemptEnd::Succeeded { output }) => {
             let mut output = (**output).clone();
-            job.outputs.fill(&mut output);
+            job.outputs.complete(&mut output);
             let proven = report.proofs.iter().all(|proof| proof.holds);
             proven && !job.keeping.checked && (job.outputs.is_empty() || job.outputs.check(&output).is_ok())
         }

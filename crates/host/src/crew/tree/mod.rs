@@ -12,6 +12,7 @@ mod origin;
 mod own;
 mod place;
 mod put;
+mod run_changes;
 mod settle;
 mod shadow;
 mod take;

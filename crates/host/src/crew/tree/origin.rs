@@ -48,7 +48,7 @@ impl Origin {
             top: path(top),
             objects: path(objects),
             exclude: path(exclude),
-            excludes_file: setting(git, "core.excludesFile")?.map(PathBuf::from),
+            excludes_file: setting(git, "core.excludesFile")?.map(PathBuf::from).or_else(usual_excludes),
             shallow: path(shallow),
             format: String::from_utf8_lossy(format).into_owned(),
             author: author(git)?,
@@ -73,8 +73,16 @@ fn author(git: Git<'_>) -> Result<Vec<(String, String)>, String> {
     Ok(author)
 }
 
+/// What a person ignores everywhere who names no file for that.
+fn usual_excludes() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let settings = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(settings.join("git/ignore")).filter(|file| file.is_file())
+}
+
 fn setting(git: Git<'_>, name: &str) -> Result<Option<String>, String> {
-    let said = git.ask(Question::new("git-setting", &["config", "--type=path", "--get", name]))?;
+    let question = Question::new("git-setting", &["config", "--type=path", "--get", name]);
+    let said = git.ask(Question { reads_person: true, ..question })?;
     match said.status {
         1 => Ok(None),
         _ => said.well().map(|out| Some(String::from_utf8_lossy(&out).trim_end_matches('\n').to_owned())),

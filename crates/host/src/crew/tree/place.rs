@@ -47,6 +47,8 @@ pub(in crate::crew) struct Place {
     pub earlier: Option<String>,
     /// What it is to settle.
     pub conflicts: Vec<super::Told>,
+    /// The paths in the workspace that it changed, where they are looked at.
+    pub changed: Vec<String>,
     /// What is no part of a workspace.
     without: Vec<PathBuf>,
 }
@@ -77,6 +79,7 @@ impl Place {
             base,
             own: None,
             view: None,
+            changed: Vec::new(),
             counts: false,
             unknown: None,
             watched: None,
@@ -117,7 +120,7 @@ impl Place {
         }
     }
 
-    /// What a wall must let through for a tree of its own.
+    /// The places that a sandbox must show for a tree of its own.
     pub fn behind(&self, visit: Visit<'_>) -> Result<Option<Behind>, String> {
         let Some(own) = &self.own else { return Ok(None) };
         let shadow = self.shadow(visit)?;
@@ -180,6 +183,10 @@ impl Place {
                 None
             }
         };
+        if self.counts && self.view.is_some() {
+            // It is for people; the work goes on without it.
+            let _ = self.note_first(visit, before.as_deref());
+        }
         let began = number(&mut turn, run).map_err(wrong)?;
         let (since, back) = self.goes_on.clone().unwrap_or((began, before.clone()));
         let watched = Watched {
@@ -322,7 +329,7 @@ fn earlier(files: &AttemptDir) -> Option<String> {
 }
 
 /// Where a folder is in the repository.
-fn prefix(shadow: &Shadow<'_>, folder: &Path) -> PathBuf {
+pub(super) fn prefix(shadow: &Shadow<'_>, folder: &Path) -> PathBuf {
     folder.strip_prefix(shadow.top.path()).unwrap_or(Path::new("")).to_owned()
 }
 

@@ -113,7 +113,7 @@ impl Place {
         Ok(Some(Told { step: conflict.step.clone(), files, tree, base }))
     }
 
-    /// What a wall must let through, so that the conflicts can be looked at.
+    /// The places that a sandbox must show so that the conflicts can be read.
     pub fn beside(&self, visit: Visit<'_>) -> Result<Vec<PathBuf>, String> {
         if self.conflicts.is_empty() {
             return Ok(Vec::new());

@@ -79,6 +79,11 @@ impl<'a> Shadow<'a> {
         Git::new(self.top.path(), said, self.mark)
     }
 
+    /// The folder in which all of it is kept.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
     pub fn said(&self) -> Result<Root, String> {
         self.root.make_folders_unsynced(SAID, true).map_err(|error| error.to_string())
     }

@@ -7,6 +7,7 @@
 use std::{
     io,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
+    time::Duration,
 };
 
 use rusqlite::Connection;
@@ -20,6 +21,9 @@ const EVERY: usize = 16 * 1024 * 1024;
 const LONG: i64 = 16 * 1024;
 /// With so many bytes written since the last checkpoint began, the writer waits for its end.
 const TOO_FAR: usize = 128 * 1024 * 1024;
+
+/// The time that the end of a process waits for others to finish reading before it leaves the log to them.
+const END_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What the writer tells it.
 #[derive(Debug)]
@@ -69,15 +73,19 @@ impl Worker {
         while woken.recv().is_ok() {
             self.checkpoint();
         }
-        // The next process need not read a long log.
-        self.checkpoint();
+        // The next process need not read a long log, and the disk need not keep it.
+        self.run(|| self.truncate());
     }
 
     fn checkpoint(&self) {
+        self.run(|| self.move_pages());
+    }
+
+    fn run(&self, checkpoint: impl FnOnce() -> Result<(), Fault>) {
         if self.broken.get().is_some() {
             return;
         }
-        if let Err(Fault::Broken(why)) = self.move_pages() {
+        if let Err(Fault::Broken(why)) = checkpoint() {
             // Its sync failed, so nobody can say any more what is on the disk.
             let _ = self.broken.set(why);
         }
@@ -90,6 +98,13 @@ impl Worker {
             self.passive()?;
         }
         Ok(())
+    }
+
+    /// Moves what it finds and cuts the log to nothing. One that others read or write stays for the last of them to cut.
+    fn truncate(&self) -> Result<(), Fault> {
+        self.passive()?;
+        self.db.busy_timeout(END_PATIENCE)?;
+        Ok(self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
     }
 
     /// Moves what it finds, and says how many pages the log has.

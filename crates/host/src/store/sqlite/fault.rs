@@ -48,7 +48,6 @@ fn extended(error: &Error) -> Option<i32> {
 }
 
 const BUSY: &str = "another program keeps the database locked; end it, and try again";
-const NO_SPACE: &str = "there is no space left for the journal; free some, and try again";
 
 impl From<Fault> for AppendError {
     fn from(fault: Fault) -> AppendError {
@@ -64,12 +63,12 @@ impl From<Fault> for AppendError {
 
 impl From<Fault> for StoreError {
     fn from(fault: Fault) -> StoreError {
-        StoreError::Failed(match fault {
-            Fault::NoSpace => NO_SPACE.into(),
-            Fault::Busy => BUSY.into(),
-            Fault::Taken(why) | Fault::Row(why) => why,
-            Fault::Broken(why) => format!("the journal cannot be written: {why}"),
-        })
+        match fault {
+            Fault::NoSpace => StoreError::NoSpace,
+            Fault::Busy => StoreError::Failed(BUSY.into()),
+            Fault::Taken(why) | Fault::Row(why) => StoreError::Failed(why),
+            Fault::Broken(why) => StoreError::Failed(format!("the journal cannot be written: {why}")),
+        }
     }
 }
 

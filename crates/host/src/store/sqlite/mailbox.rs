@@ -21,7 +21,7 @@ use rustix::{
 use skein_core::ids::RunId;
 
 use super::{
-    owner::Me,
+    owner::{Me, run_to_leave},
     read::{self, Readers},
     thread::Thread,
 };
@@ -137,16 +137,18 @@ impl Drop for Mailbox {
 
 impl Shared {
     fn work(&self) {
+        let mut unread = Vec::new();
         while !self.ended.load(Ordering::Acquire) {
-            self.wait();
+            self.wait(&mut unread);
             *lock(&self.wakes) += 1;
             self.woken.notify_all();
             self.look();
+            self.tell_requests(&mut unread);
         }
     }
 
     /// Until someone wakes this process, at most until the next look.
-    fn wait(&self) {
+    fn wait(&self, unread: &mut Vec<u8>) {
         let mut pipe = self.me.pipe();
         let second = Timespec { tv_sec: LOOK.as_secs() as i64, tv_nsec: 0 };
         match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&second)) {
@@ -155,28 +157,47 @@ impl Shared {
             Err(_) => std::thread::sleep(LOOK),
         }
         let mut bytes = [0; 4096];
-        while pipe.read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
+        while let Ok(read) = pipe.read(&mut bytes)
+            && read > 0
+        {
+            unread.extend_from_slice(&bytes[..read]);
+        }
+    }
+
+    /// Passes on what whole lines from the pipe ask for. The rest of a line is kept until it comes.
+    fn tell_requests(&self, unread: &mut Vec<u8>) {
+        let whole = unread.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let lines: Vec<u8> = unread.drain(..whole).collect();
+        for run in lines.split(|byte| *byte == b'\n').filter_map(run_to_leave) {
+            self.tell(Notice::Leave(run));
+        }
+    }
+
+    fn tell(&self, notice: Notice) {
+        let notify = lock(&self.notify).clone();
+        if let Some(notify) = notify {
+            let _ = catch_unwind(AssertUnwindSafe(|| notify(notice)));
+        }
     }
 
     fn look(&self) {
-        let Some(notify) = lock(&self.notify).clone() else { return };
+        if lock(&self.notify).is_none() {
+            return;
+        }
         // The claims first: one made after this is not looked for.
         let held = self.held.all();
         let found =
             self.readers.with(|db| Ok((read::has_mail(db, self.me.id())?, read::epochs(db, self.me.id())?)));
         // What cannot be read now may be at the next look; who writes learns of real trouble.
         let Ok((mail, epochs)) = found else { return };
-        let tell = |notice| {
-            let _ = catch_unwind(AssertUnwindSafe(|| notify(notice)));
-        };
         for (claim, key) in held {
             // One that was let go of meanwhile is not lost.
             if !epochs.contains(&(key, claim.epoch)) && self.held.remove(&claim).is_some() {
-                tell(Notice::Lost(claim));
+                self.tell(Notice::Lost(claim));
             }
         }
         if mail {
-            tell(Notice::Mail);
+            self.tell(Notice::Mail);
         }
     }
 }

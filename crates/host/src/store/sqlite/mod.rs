@@ -5,6 +5,7 @@
 //! those of other processes ([`turnstile`]); `write` and `read` say what. A claim is a row that names a process whose
 //! lock is held ([`owner`]); each append is checked against it, so a lock that failed would still be found out.
 
+mod acknowledged;
 mod check;
 mod checkpoint;
 mod error;
@@ -13,6 +14,8 @@ mod mailbox;
 mod owner;
 mod place;
 mod read;
+mod registry;
+mod relocation;
 mod reserve;
 mod schema;
 mod thread;
@@ -28,12 +31,15 @@ use std::{
 
 use skein_core::{engine::Batch, ids::RunId, plan::Hash, time::Time};
 
+pub use acknowledged::is_shortened;
 pub use check::Checked;
 pub use error::OpenError;
 pub use place::{FileSystem, file_system};
+pub use registry::{StateRegistry, UntrustedState};
 pub(crate) use schema::configure;
 
 use self::{
+    acknowledged::AcknowledgedEnds,
     checkpoint::Checkpointer,
     mailbox::{Held, Mailbox},
     owner::{Me, Owners, process},
@@ -42,13 +48,14 @@ use self::{
     reserve::Reserve,
     turnstile::Turnstile,
     write::AppendRow,
-    writer::{Broken, Writer},
+    writer::{Broken, JournalChanges, Writer},
 };
 use crate::audit::Entry;
 
 use super::{
-    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Letter, LetterId, NewRun, Noted, Notify,
-    RunRow, Settled, Store, StoreError, Which, WhichDead, aside::Aside, blobs::Blobs, snapshots::Snapshots,
+    Append, AppendError, Claim, ClaimError, Dead, DeadId, Done, Head, Letter, LetterId, NewRun, Noted,
+    Notify, RunList, RunRow, Settled, Store, StoreError, Which, WhichDead, aside::Aside, blobs::Blobs,
+    snapshots::Snapshots,
 };
 
 /// How long another program may keep the database to itself. Processes of ours take turns instead.
@@ -77,8 +84,11 @@ impl Sqlite {
 
         let turnstile = Turnstile::open(&place)?;
         let turn = turnstile.take().map_err(io)?;
+        let broken: Broken = Arc::new(OnceLock::new());
         // Joined in the same turn, so that nobody changes the tables in between.
-        let (db, me) = join(&place)?;
+        let (mut db, me) = join(&place)?;
+        let acknowledged = AcknowledgedEnds::open(&place, &db, Arc::clone(&broken))?;
+        acknowledged.set_shortened_aside(&place, &mut db)?;
         drop(turn);
 
         let checkpoints = schema::connect(&place).map_err(database)?;
@@ -87,16 +97,24 @@ impl Sqlite {
         aside.sweep(|owner| me.owners().lives(owner)).map_err(io)?;
         let snapshots = Snapshots::new(place.snapshots(), Arc::clone(&aside));
         let blobs = Blobs::new(place.blobs(), aside);
-        let broken: Broken = Arc::new(OnceLock::new());
         let checkpointer =
             Checkpointer::start(checkpoints, Turnstile::open(&place)?, Arc::clone(&broken)).map_err(io)?;
         let reserve = Reserve::open(&place)?;
         let here = Here::of(&place).map_err(io)?;
-        let writer = Writer::start(db, turnstile, reserve, checkpointer, here, broken).map_err(io)?;
+        let writer =
+            Writer::start(db, turnstile, reserve, checkpointer, here, acknowledged, broken).map_err(io)?;
         let readers = Arc::new(Readers::of(&place));
         let (me, held) = (Arc::new(me), Arc::new(Held::default()));
         let mailbox = Mailbox::start(Arc::clone(&me), Arc::clone(&readers), Arc::clone(&held)).map_err(io)?;
         Ok(Sqlite { writer, mailbox, readers, held, blobs, snapshots, me })
+    }
+
+    /// Asks every process that shares a state folder to let go of a run, without opening the folder: for a disk that has no
+    /// space even for that. Returns the number of processes that were asked.
+    pub fn ask_all_to_leave(dir: &Path, run: &RunId) -> usize {
+        let owners = Owners::below(dir);
+        let living = owners.living().unwrap_or_default();
+        living.iter().filter(|owner| owners.ask_to_leave(owner, run)).count()
     }
 
     /// Whether this process was started, however long ago, by one that shares the directory: then it is a worker's.
@@ -106,9 +124,42 @@ impl Sqlite {
         self.me.is_below_another().map_err(failed)
     }
 
+    /// Asks the process that owns a run, by its name in [`Owner::Other`], to stop its workers and let go of it. This works on a
+    /// full disk. Returns whether the request is on its way.
+    ///
+    /// [`Owner::Other`]: super::Owner::Other
+    pub fn ask_to_leave(&self, owner: &str, run: &RunId) -> bool {
+        self.me.owners().ask_to_leave(owner, run)
+    }
+
+    /// Returns true if the disk has no space for the journal but the space that is kept back, or not even that.
+    pub fn is_full(&self) -> bool {
+        self.writer.is_full()
+    }
+
     /// Whether what is on the disk is a whole database, as far as can be told in this time.
     pub fn check(&self, within: Duration) -> Result<Checked, StoreError> {
         check::check(&self.readers, within)
+    }
+
+    /// The runs that are set aside because acknowledged rows of their journals are gone, and why.
+    pub fn shortened(&self) -> Result<Vec<(String, String)>, StoreError> {
+        self.readers.with(|db| acknowledged::shortened(db))
+    }
+
+    /// Accepts, by a person's word, that the journal of a run is shortened: the run can be resumed from what is left of it.
+    /// Returns whether anything is left. None: it was not set aside for that.
+    pub fn accept_shortened(&self, run: &RunId) -> Result<Option<bool>, StoreError> {
+        let run = run.clone();
+        let accept = move |db: &rusqlite::Connection| {
+            Ok(acknowledged::accept(db, &run)?.map(|left| (run.clone(), left)))
+        };
+        let remembered = |accepted: &Option<(RunId, bool)>| JournalChanges {
+            ends: Vec::new(),
+            accepted: accepted.as_ref().map(|(run, _)| run.clone()),
+        };
+        let accepted = self.writer.ask_remembered(0, true, accept, remembered)?;
+        Ok(accepted.map(|(_, left)| left))
     }
 
     fn take(&self, runs: &[RunId]) -> Result<Vec<Result<Claim, ClaimError>>, StoreError> {
@@ -174,9 +225,19 @@ impl Store for Sqlite {
         let me = Arc::clone(&self.me);
         let runs: Vec<_> = new.iter().cloned().map(write::Creation::new).collect();
         let bytes = runs.iter().map(write::Creation::bytes).sum();
-        let keys = self.writer.ask(bytes, false, move |db| write::create(db, &me, &runs))??;
+        let remembered = |created: &Result<Vec<write::CreatedRun>, StoreError>| JournalChanges {
+            ends: created.iter().flatten().filter_map(|(_, end)| end.clone()).collect(),
+            accepted: None,
+        };
+        let created = self.writer.ask_remembered(
+            bytes,
+            false,
+            move |db| write::create(db, &me, &runs),
+            remembered,
+        )??;
+        let keys = created.into_iter().map(|(key, _)| key);
         let claims = new.iter().map(|new| Claim { run: new.run.clone(), epoch: 1 });
-        let claims = keys.into_iter().zip(claims);
+        let claims = keys.zip(claims);
         Ok(claims.inspect(|(key, claim)| self.held.insert(*key, claim)).map(|(_, claim)| claim).collect())
     }
 
@@ -232,6 +293,10 @@ impl Store for Sqlite {
 
     fn runs(&self, which: Which) -> Result<Vec<RunRow>, StoreError> {
         self.readers.with(|db| read::runs(db, &self.me, which))
+    }
+
+    fn list(&self, limit: u32, wanted: Option<&dyn Fn(&Head) -> bool>) -> Result<RunList, StoreError> {
+        self.readers.with(|db| read::list(db, &self.me, limit, wanted))
     }
 
     fn dead(&self, which: &WhichDead) -> Result<Vec<Dead>, StoreError> {

@@ -18,15 +18,21 @@ use rustix::{
     rand::{GetRandomFlags, getrandom},
 };
 
+use skein_core::ids::RunId;
+
 use super::{
     OpenError,
-    place::{Place, private},
+    place::{OWNERS, Place, private},
 };
 
 /// How long a lock may outlive its process.
 const LEAVING: Duration = Duration::from_secs(3);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(5);
+/// Written to the pipe of a process to wake it.
+const WAKE: &[u8] = b"!\n";
+/// Before the name of the run that a process is asked, through its pipe, to leave.
+const LEAVE: &str = "leave ";
 
 /// All that ever shared the directory.
 #[derive(Debug, Clone)]
@@ -49,6 +55,16 @@ impl Owners {
         Owners { dir: place.owners() }
     }
 
+    /// Those of a state folder that is not opened.
+    pub fn below(state: &Path) -> Owners {
+        Owners { dir: state.join(OWNERS) }
+    }
+
+    /// The folder that the processes share.
+    pub fn state_folder(&self) -> &Path {
+        self.dir.parent().unwrap_or(&self.dir)
+    }
+
     /// Whether a process lives. Doubtful ones do, because nothing is taken from the living.
     pub fn lives(&self, id: &str) -> bool {
         if !is_id(id) {
@@ -63,16 +79,27 @@ impl Owners {
 
     /// Wakes a process. One that is gone or has been woken already needs it not.
     pub fn wake(&self, id: &str) {
+        let _ = self.write(id, WAKE);
+    }
+
+    /// Asks a process to stop working on a run. This takes no space on the disk. Returns whether the request is on its way.
+    pub fn ask_to_leave(&self, id: &str, run: &RunId) -> bool {
+        let request = format!("{LEAVE}{run}\n");
+        self.write(id, request.as_bytes()).is_ok_and(|written| written == request.len())
+    }
+
+    /// Writes to the pipe of a process. The kernel writes so few bytes in one piece or not at all.
+    fn write(&self, id: &str, bytes: &[u8]) -> io::Result<usize> {
         if !is_id(id) {
-            return;
+            return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
-        let pipe = OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(self.pipe(id));
-        if let Ok(mut pipe) = pipe
-            && pipe.metadata().is_ok_and(|meta| meta.file_type().is_fifo())
-        {
-            let _ = io::Write::write(&mut pipe, b"!");
+        let mut pipe =
+            OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(self.pipe(id))?;
+        if !pipe.metadata()?.file_type().is_fifo() {
+            return Err(io::ErrorKind::InvalidInput.into());
         }
+        io::Write::write(&mut pipe, bytes)
     }
 
     /// Waits for those that hold their lock though their process is gone from here, and says whether any let go.
@@ -110,7 +137,7 @@ impl Owners {
             }
             Ok(false)
         };
-        // Who is behind a wall may not look into the one that built it. Its number is in its name.
+        // A process in a sandbox may not look into the one that started it. Its number is in its name.
         let named = |pid: &i32| {
             let number = pid.to_string();
             others.iter().any(|id| id.split('-').nth(1) == Some(&number) && self.lives(id))
@@ -189,7 +216,7 @@ impl Me {
     }
 
     pub fn wake(&self) {
-        let _ = io::Write::write(&mut &self.pipe, b"!");
+        let _ = io::Write::write(&mut &self.pipe, WAKE);
     }
 }
 
@@ -197,6 +224,13 @@ impl Drop for Me {
     fn drop(&mut self) {
         self.owners.remove(&self.id);
     }
+}
+
+/// The run that a line from the pipe asks this process to leave.
+pub fn run_to_leave(line: &[u8]) -> Option<RunId> {
+    // Earlier versions wake without an end of line.
+    let line = std::str::from_utf8(line).ok()?.trim_start_matches('!');
+    RunId::new(line.strip_prefix(LEAVE)?).ok()
 }
 
 /// The number of the process, as a person knows it.

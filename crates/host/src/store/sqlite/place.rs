@@ -8,11 +8,15 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
-use rustix::fs::{StatVfsMountFlags, statfs, statvfs};
+use rustix::fs::{OFlags, StatVfsMountFlags, statfs, statvfs};
 
 use super::OpenError;
+
+/// The folder in which each process that shares a state folder has its files.
+pub const OWNERS: &str = "owners";
 
 /// A state directory that passed the checks.
 #[derive(Debug, Clone)]
@@ -34,6 +38,9 @@ impl Place {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(place.io(sub, error));
                 }
+                Err(_) if !fs::symlink_metadata(&sub).is_ok_and(|meta| meta.is_dir()) => {
+                    return Err(OpenError::NotADirectory { dir: sub });
+                }
                 _ => {}
             }
         }
@@ -46,7 +53,7 @@ impl Place {
     }
 
     pub fn owners(&self) -> PathBuf {
-        self.dir.join("owners")
+        self.dir.join(OWNERS)
     }
 
     pub fn blobs(&self) -> PathBuf {
@@ -59,6 +66,10 @@ impl Place {
 
     pub fn reserve(&self) -> PathBuf {
         self.dir.join("reserve")
+    }
+
+    pub fn acknowledged(&self) -> PathBuf {
+        self.dir.join("acknowledged")
     }
 
     /// The two locks of the turnstile.
@@ -118,7 +129,9 @@ impl Place {
     }
 
     fn check_database(&self) -> Result<(), OpenError> {
-        for path in ["skein.db", "skein.db-wal", "skein.db-shm"].map(|name| self.dir.join(name)) {
+        const FILES: [&str; 7] =
+            ["skein.db", "skein.db-wal", "skein.db-shm", "next.lock", "now.lock", "reserve", "acknowledged"];
+        for path in FILES.map(|name| self.dir.join(name)) {
             match fs::symlink_metadata(&path) {
                 Ok(meta) if !meta.is_file() => return Err(OpenError::NotAFile { path }),
                 Ok(meta) => check_owner(&path, &meta)?,
@@ -145,6 +158,15 @@ impl Place {
             _ => OpenError::Io { path, error },
         }
     }
+}
+
+/// The whole path of a directory that a journal can live in, made if there is none. None: opening it will tell why not.
+pub fn make_checked(dir: &Path) -> Option<PathBuf> {
+    make(dir).ok()?;
+    let place = Place { dir: fs::canonicalize(dir).ok()? };
+    check_file_system(&place.dir).ok()?;
+    place.check_directory().ok()?;
+    Some(place.dir)
 }
 
 fn make(dir: &Path) -> Result<(), OpenError> {
@@ -223,35 +245,59 @@ fn check_owner(path: &Path, meta: &fs::Metadata) -> Result<(), OpenError> {
 pub struct Here {
     path: PathBuf,
     is: (u64, u64),
+    /// The log beside it, which is there from the first commit on.
+    log: PathBuf,
+    log_is: OnceLock<(u64, u64)>,
 }
 
 impl Here {
     pub fn of(place: &Place) -> io::Result<Here> {
         let path = place.database();
         let meta = fs::symlink_metadata(&path)?;
-        Ok(Here { is: (meta.dev(), meta.ino()), path })
+        let log = beside(&path, "-wal");
+        Ok(Here { is: (meta.dev(), meta.ino()), path, log, log_is: OnceLock::new() })
     }
 
     /// Whether it is still where it was; if not, what to say.
     pub fn check(&self) -> Result<(), String> {
-        match fs::symlink_metadata(&self.path) {
-            Ok(meta) if (meta.dev(), meta.ino()) == self.is => Ok(()),
-            Ok(_) => Err(self.told("another file is in its place")),
-            Err(error) => Err(self.told(&error.to_string())),
+        let is = |path: &Path| match fs::symlink_metadata(path) {
+            Ok(meta) => Ok((meta.dev(), meta.ino())),
+            Err(error) => Err(told(path, &error.to_string())),
+        };
+        if is(&self.path)? != self.is {
+            return Err(told(&self.path, "another file is in its place"));
         }
-    }
-
-    fn told(&self, why: &str) -> String {
-        let path = self.path.display();
-        format!(
-            "the journal `{path}` was moved or removed under this process, and what it wrote with it: {why}"
-        )
+        let log = is(&self.log)?;
+        match *self.log_is.get_or_init(|| log) == log {
+            true => Ok(()),
+            false => Err(told(&self.log, "another file is in its place")),
+        }
     }
 }
 
-/// For files that only their user may read.
+fn told(path: &Path, why: &str) -> String {
+    let path = path.display();
+    format!("the journal `{path}` was moved or removed under this process, and what it wrote with it: {why}")
+}
+
+/// For files that only their user may read. A link is not followed, and a pipe is not waited for.
 pub fn private(options: &mut OpenOptions) -> &mut OpenOptions {
-    options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    options.mode(0o600).custom_flags(flags.bits() as i32)
+}
+
+/// Opens a file of the state directory, which must be a plain file.
+pub fn open_plain(options: &OpenOptions, path: &Path) -> Result<File, OpenError> {
+    let io = |error| OpenError::Io { path: path.into(), error };
+    // Before it is opened: to open a device can do something.
+    if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        return Err(OpenError::NotAFile { path: path.into() });
+    }
+    let file = options.open(path).map_err(io)?;
+    match file.metadata().map_err(io)?.is_file() {
+        true => Ok(file),
+        false => Err(OpenError::NotAFile { path: path.into() }),
+    }
 }
 
 /// Makes what was renamed or made in a directory durable.

@@ -15,7 +15,7 @@ use rustix::{
 
 use super::{
     OpenError,
-    place::{Place, private},
+    place::{Place, open_plain, private},
 };
 
 const BYTES: u64 = 16 * 1024 * 1024;
@@ -27,11 +27,8 @@ pub struct Reserve(File);
 
 impl Reserve {
     pub fn open(place: &Place) -> Result<Reserve, OpenError> {
-        let path = place.reserve();
-        private(OpenOptions::new().write(true).create(true).truncate(false))
-            .open(&path)
-            .map(Reserve)
-            .map_err(|error| OpenError::Io { path, error })
+        let options = &mut OpenOptions::new();
+        open_plain(private(options.write(true).create(true).truncate(false)), &place.reserve()).map(Reserve)
     }
 
     /// Whether it is there, or could be made again.

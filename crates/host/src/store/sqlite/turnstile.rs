@@ -15,7 +15,7 @@ use rustix::{
 
 use super::{
     OpenError,
-    place::{Place, private},
+    place::{Place, open_plain, private},
 };
 
 #[derive(Debug)]
@@ -32,9 +32,7 @@ impl Turnstile {
     pub fn open(place: &Place) -> Result<Turnstile, OpenError> {
         let [next, now] = place.turns().map(|path| {
             let options = &mut OpenOptions::new();
-            private(options.write(true).create(true).truncate(false))
-                .open(&path)
-                .map_err(|error| OpenError::Io { path, error })
+            open_plain(private(options.write(true).create(true).truncate(false)), &path)
         });
         Ok(Turnstile { next: next?, now: now? })
     }

@@ -13,9 +13,15 @@ use std::{
 };
 
 use rusqlite::Connection;
+use skein_core::ids::RunId;
 
 use super::{
-    checkpoint::Checkpointer, fault::Fault, place::Here, reserve::Reserve, thread::Thread,
+    acknowledged::{AcknowledgedEnds, JournalEnd},
+    checkpoint::Checkpointer,
+    fault::Fault,
+    place::Here,
+    reserve::Reserve,
+    thread::Thread,
     turnstile::Turnstile,
 };
 
@@ -33,6 +39,16 @@ pub trait Write: Send {
 
     /// What it decides against it keeps for `done`, having written nothing.
     fn write(&mut self, db: &Connection) -> rusqlite::Result<()>;
+
+    /// The ends of the journals that it changed, once it was written.
+    fn journal_ends(&self) -> Vec<JournalEnd> {
+        Vec::new()
+    }
+
+    /// The run whose journal a person accepts as it is, though more of it was acknowledged.
+    fn accepted(&self) -> Option<RunId> {
+        None
+    }
 
     /// It is durable, or never will be.
     fn done(self: Box<Self>, outcome: Result<(), Fault>);
@@ -55,15 +71,22 @@ impl Writer {
         reserve: Reserve,
         checkpointer: Checkpointer,
         here: Here,
+        acknowledged: AcknowledgedEnds,
         broken: Broken,
     ) -> std::io::Result<Writer> {
         let (queue, waiting) = channel();
-        let pen = Arc::new(Mutex::new(Pen { db, turnstile, reserve, checkpointer, here, broken }));
+        let pen =
+            Arc::new(Mutex::new(Pen { db, turnstile, reserve, checkpointer, here, acknowledged, broken }));
         let thread = Thread::start("skein-writer", {
             let pen = Arc::clone(&pen);
             move || work(&pen, &waiting)
         })?;
         Ok(Writer { queue: Some(queue), pen, thread })
+    }
+
+    /// Returns true if there is no space but what is kept back.
+    pub fn is_full(&self) -> bool {
+        self.pen.lock().is_ok_and(|pen| !pen.reserve.is_there())
     }
 
     /// Written by the thread, with what else waits.
@@ -94,8 +117,23 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
+        self.ask_remembered(bytes, urgent, run, |_| JournalChanges::default())
+    }
+
+    /// The same for a write that changes journals, as told from its answer.
+    pub fn ask_remembered<T, F>(
+        &self,
+        bytes: usize,
+        urgent: bool,
+        run: F,
+        remembered: fn(&T) -> JournalChanges,
+    ) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
         let (reply, answer) = sync_channel(1);
-        self.write(Box::new(Ask { run, bytes, urgent, answer: None, reply }));
+        self.write(Box::new(Ask { run, bytes, urgent, answer: None, remembered, reply }));
         answer.recv().unwrap_or_else(|_| Err(Fault::Broken("the thread that writes has ended".into())))
     }
 }
@@ -107,12 +145,20 @@ impl Drop for Writer {
     }
 }
 
+/// The changes of journals that are remembered outside of the database.
+#[derive(Debug, Default)]
+pub struct JournalChanges {
+    pub ends: Vec<JournalEnd>,
+    pub accepted: Option<RunId>,
+}
+
 /// A write that someone waits for.
 struct Ask<T, F> {
     run: F,
     bytes: usize,
     urgent: bool,
     answer: Option<T>,
+    remembered: fn(&T) -> JournalChanges,
     reply: SyncSender<Result<T, Fault>>,
 }
 
@@ -134,6 +180,14 @@ where
         Ok(())
     }
 
+    fn journal_ends(&self) -> Vec<JournalEnd> {
+        self.answer.as_ref().map(|answer| (self.remembered)(answer).ends).unwrap_or_default()
+    }
+
+    fn accepted(&self) -> Option<RunId> {
+        self.answer.as_ref().and_then(|answer| (self.remembered)(answer).accepted)
+    }
+
     fn done(self: Box<Self>, outcome: Result<(), Fault>) {
         let Ask { answer, reply, .. } = *self;
         let missing = || Fault::Broken("a write ended without an answer".into());
@@ -148,6 +202,7 @@ struct Pen {
     reserve: Reserve,
     checkpointer: Checkpointer,
     here: Here,
+    acknowledged: AcknowledgedEnds,
     broken: Broken,
 }
 
@@ -233,7 +288,19 @@ impl Pen {
             self.execute("ROLLBACK")?;
         }
         // After the commit: what is acknowledged is where it will be looked for.
-        written.and_then(|()| self.here.check().map_err(Fault::Broken))
+        written.and_then(|()| self.here.check().map_err(Fault::Broken))?;
+        self.remember(group).map_err(|error| {
+            Fault::Broken(format!("the file of acknowledged rows cannot be written: {error}"))
+        })
+    }
+
+    /// Remembers outside of the database what this commit led to. In the same turn, so that no other commit comes between.
+    fn remember(&self, group: &Group) -> std::io::Result<()> {
+        for run in group.iter().filter_map(|write| write.accepted()) {
+            self.acknowledged.forget(&run)?;
+        }
+        let ends: Vec<JournalEnd> = group.iter().flat_map(|write| write.journal_ends()).collect();
+        if ends.is_empty() { Ok(()) } else { self.acknowledged.record(&ends) }
     }
 
     fn execute(&self, sql: &str) -> Result<(), Fault> {

@@ -91,7 +91,7 @@ fn sync_file(root: &Root, name: &Path) -> Result<(), PathError> {
 }
 
 /// Whether a folder has exactly this file already.
-pub(super) fn has(root: &Root, leaf: &Path, wanted: &KeptFile) -> bool {
+pub(in crate::workspace) fn is_copy(root: &Root, leaf: &Path, wanted: &KeptFile) -> bool {
     let Ok((mut file, mark)) = root.file(leaf) else { return false };
     mark.size == wanted.bytes
         && mark.executable == wanted.executable

@@ -2,13 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use skein_core::{engine::AttemptId, ir::ArtifactOut, plan::Hash};
 
 use super::{
-    ArtifactError, ArtifactLimits, Found, Kept, KeptArtifact,
+    ArtifactError, ArtifactLimits, Found, Kept, KeptArtifact, KeptLink,
     copy::{Source, copy, settle},
 };
 use crate::workspace::{
@@ -114,6 +114,7 @@ fn blank(gives: &ArtifactOut) -> KeptArtifact {
         hash: Hash::ZERO,
         files: Vec::new(),
         folders: Vec::new(),
+        links: Vec::new(),
     }
 }
 
@@ -144,7 +145,11 @@ impl Keeper<'_> {
             }
         }
         settle(to, &self.artifact.files, &self.artifact.folders)?;
-        self.artifact.hash = Hash::of_json(&(&self.artifact.files, &self.artifact.folders));
+        let KeptArtifact { files, folders, links, .. } = &self.artifact;
+        self.artifact.hash = match links.is_empty() {
+            true => Hash::of_json(&(files, folders)),
+            false => Hash::of_json(&(files, folders, links)),
+        };
         Ok(self.artifact)
     }
 
@@ -181,9 +186,22 @@ impl Keeper<'_> {
                     let to = to.make_folders_unsynced(name, true)?;
                     self.folder(&inner, &to, &path, depth + 1)?;
                 }
+                Thing::Link => self.link(from, name, &path, depth)?,
                 thing => return failed(name, Why::Special(thing)),
             }
         }
+        Ok(())
+    }
+
+    /// Keeps a symbolic link that leads to something within the artifact, which `depth` folders are above it.
+    fn link(&mut self, from: &Root, name: &Path, path: &Path, depth: usize) -> Result<(), PathError> {
+        self.count(from, name)?;
+        let target = from.read_link(name)?;
+        if !stays_within(&target, depth) {
+            return Err(PathError::new(from.path(), name, Why::LinkLeaves));
+        }
+        let target = text(from, &target)?.to_owned();
+        self.artifact.links.push(KeptLink { path: text(from, path)?.to_owned(), target });
         Ok(())
     }
 
@@ -209,11 +227,21 @@ impl Keeper<'_> {
     /// There is room for one more.
     fn count(&self, from: &Root, name: &Path) -> Result<(), PathError> {
         let max = self.limits.files;
-        match self.artifact.files.len() + self.artifact.folders.len() < max {
+        let KeptArtifact { files, folders, links, .. } = &self.artifact;
+        match files.len() + folders.len() + links.len() < max {
             true => Ok(()),
             false => Err(PathError::new(from.path(), name, Why::TooMany { max })),
         }
     }
+}
+
+/// Returns true if the target of a link that is so many folders below its artifact's own stays within that. Steps up are only
+/// allowed at the start: after a name they could start from wherever another link leads.
+fn stays_within(target: &Path, depth: usize) -> bool {
+    let ups = target.components().take_while(|part| matches!(part, Component::ParentDir)).count();
+    let rest = target.components().skip(ups);
+    let mut named = rest.clone().filter(|part| !matches!(part, Component::CurDir));
+    ups <= depth && named.all(|part| matches!(part, Component::Normal(_))) && target.is_relative()
 }
 
 /// A path as a manifest holds it.

@@ -15,7 +15,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use skein_core::{ids::ArtifactName, limits, plan::Hash};
 
-pub(super) use copy::copy_one;
+pub(super) use copy::{copy_one, is_copy};
 pub use keep::Sizes;
 
 use super::root::PathError;
@@ -44,6 +44,17 @@ pub struct KeptArtifact {
     /// By path in the artifact, which begins as the path in the workspace does.
     pub files: Vec<KeptFile>,
     pub folders: Vec<String>,
+    /// Symbolic links, each to something within the artifact.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<KeptLink>,
+}
+
+/// A symbolic link of an artifact. It is only written down here, and made where the artifact is put.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptLink {
+    pub path: String,
+    pub target: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,6 +157,27 @@ pub enum ArtifactError {
     Damaged { attempt: String, why: String },
     #[error("another run is at work in the context folder `{folder}`")]
     ContextInUse { folder: String },
+    #[error(
+        "the context folder `{folder}` is {nested} `{other}`, the context folder of another run that is at work, and each run \
+         would remove what the other writes"
+    )]
+    ContextNested { folder: String, other: String, nested: ContextNesting },
+}
+
+/// How a context folder lies to that of another run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContextNesting {
+    Inside,
+    Around,
+}
+
+impl std::fmt::Display for ContextNesting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            ContextNesting::Inside => "inside of",
+            ContextNesting::Around => "around",
+        })
+    }
 }
 
 impl ArtifactError {
@@ -154,7 +186,8 @@ impl ArtifactError {
             ArtifactError::Of { error, .. } | ArtifactError::Path(error) => error.is_no_space(),
             ArtifactError::RunTooLarge { .. }
             | ArtifactError::Damaged { .. }
-            | ArtifactError::ContextInUse { .. } => false,
+            | ArtifactError::ContextInUse { .. }
+            | ArtifactError::ContextNested { .. } => false,
         }
     }
 }

@@ -1,22 +1,28 @@
 //! Putting: what was kept of one attempt, into the workspace of another or into a context.
 
-use std::path::{Path, PathBuf};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use skein_core::{engine::AttemptId, ids::ArtifactName};
 
 use super::{
-    ArtifactError, KeptArtifact, KeptFile,
-    copy::{Source, copy, has, settle},
+    ArtifactError, Found, KeptArtifact, KeptFile, KeptLink,
+    copy::{Source, copy, is_copy, settle},
     keep::FILES,
 };
 use crate::workspace::{
     Root, RunDir, control,
-    root::{PathError, Why},
+    root::{PathError, Thing, Why},
 };
 
 impl RunDir {
-    /// Copies an artifact into a folder of this name, beside what is there; a file of the same path is replaced. An
-    /// artifact that is missing, or was never given, is an empty folder. Gives the paths that it put there. They may not
+    /// Copies an artifact into a folder of this name, beside what is there; a file of the same path is replaced. Where the
+    /// artifact is one file of that very name and such a file is there, the file is replaced and no folder is made. What
+    /// would make a folder of it a git repository is left out. An artifact that is missing, or was never given, is an
+    /// empty folder. Gives the paths that it put there. They may not
     /// last: whoever starts the consumer again puts them there again.
     pub fn put(
         &self,
@@ -28,15 +34,28 @@ impl RunDir {
         if let Some(of) = control::owner(top) {
             return Err(PathError::new(to.path(), top, Why::Control(of)).into());
         }
+        if let Some((attempt, artifact)) = from.filter(|(_, artifact)| artifact.is_file_named(name))
+            && to.look(top)? == Some(Thing::File)
+        {
+            let of = |error| ArtifactError::Of { name: artifact.name.clone(), error };
+            place(&self.kept_files(attempt, artifact)?, &artifact.files, to).map_err(of)?;
+            return Ok(vec![top.to_owned()]);
+        }
         let folder = to.make_folders_unsynced(top, false)?;
         let Some((attempt, artifact)) = from else { return Ok(Vec::new()) };
+        let artifact = &artifact.without_repositories();
         let of = |error| ArtifactError::Of { name: artifact.name.clone(), error };
         let kept = self.kept_files(attempt, artifact)?;
         for path in &artifact.folders {
             folder.make_folders_unsynced(path, false).map_err(of)?;
         }
         place(&kept, &artifact.files, &folder).map_err(of)?;
-        Ok(artifact.files.iter().map(|file| top.join(&file.path)).collect())
+        for link in &artifact.links {
+            make_link(&folder, link).map_err(of)?;
+        }
+        let paths =
+            artifact.files.iter().map(|file| &file.path).chain(artifact.links.iter().map(|link| &link.path));
+        Ok(paths.map(|path| top.join(path)).collect())
     }
 
     /// The same, and it lasts.
@@ -48,6 +67,7 @@ impl RunDir {
     ) -> Result<(), ArtifactError> {
         self.put(from, to, name)?;
         if let Some((_, artifact)) = from {
+            let artifact = artifact.without_repositories();
             settle(&to.folder(name.as_str())?, &artifact.files, &artifact.folders)?;
         }
         Ok(to.sync()?)
@@ -65,6 +85,60 @@ impl RunDir {
     }
 }
 
+impl KeptArtifact {
+    /// Returns true if it is one file, at the top of the workspace and of this name.
+    fn is_file_named(&self, name: &ArtifactName) -> bool {
+        self.found == Found::File && matches!(&self.files[..], [only] if only.path == name.as_str())
+    }
+
+    /// The artifact without anything that git would take for a repository: `.git` folders and files, and the files that
+    /// make a folder a bare repository. Whoever made it could have git run programs for whoever works there next.
+    pub(super) fn without_repositories(&self) -> Cow<'_, KeptArtifact> {
+        let is_git = |path: &str| Path::new(path).iter().any(|part| part.eq_ignore_ascii_case(".git"));
+        let folders: BTreeSet<&Path> = self.folders.iter().map(Path::new).collect();
+        let files: BTreeSet<&Path> = self.files.iter().map(|file| Path::new(&file.path)).collect();
+        let heads = files.iter().filter(|path| path.ends_with("HEAD"));
+        let bare: BTreeSet<&Path> = heads
+            .filter_map(|path| path.parent())
+            .filter(|folder| {
+                let has = |name: &str| folders.contains(folder.join(name).as_path());
+                has("objects") && has("refs") || files.contains(folder.join("commondir").as_path())
+            })
+            .collect();
+        let makes_bare = |path: &str| {
+            let path = Path::new(path);
+            (path.ends_with("HEAD") || path.ends_with("commondir"))
+                && path.parent().is_some_and(|folder| bare.contains(folder))
+        };
+        let left_out = |path: &str| is_git(path) || makes_bare(path);
+        if !self.files.iter().any(|file| left_out(&file.path))
+            && !self.folders.iter().any(|path| is_git(path))
+            && !self.links.iter().any(|link| left_out(&link.path))
+        {
+            return Cow::Borrowed(self);
+        }
+        let mut artifact = self.clone();
+        artifact.files.retain(|file| !left_out(&file.path));
+        artifact.folders.retain(|path| !is_git(path));
+        artifact.links.retain(|link| !left_out(&link.path));
+        Cow::Owned(artifact)
+    }
+
+    /// Whether something of it is left out where it is put.
+    pub fn holds_repository(&self) -> bool {
+        matches!(self.without_repositories(), Cow::Owned(_))
+    }
+}
+
+/// Makes a link of an artifact, unless it is there already.
+fn make_link(folder: &Root, link: &KeptLink) -> Result<(), PathError> {
+    let target = Path::new(&link.target);
+    match folder.read_link(&link.path) {
+        Ok(there) if there == target => Ok(()),
+        _ => folder.replace_link(&link.path, target),
+    }
+}
+
 /// Copies files, those of one folder after another. What is the same already is left alone, so that nobody who looks
 /// at times thinks that it is new.
 pub(super) fn place(kept: &Root, files: &[KeptFile], to: &Root) -> Result<(), PathError> {
@@ -78,7 +152,7 @@ pub(super) fn place(kept: &Root, files: &[KeptFile], to: &Root) -> Result<(), Pa
         }
         let Some((_, folder)) = &current else { continue };
         let leaf = Path::new(path.file_name().unwrap_or_default());
-        if has(folder, leaf, file) {
+        if is_copy(folder, leaf, file) {
             continue;
         }
         let source = Source { root: kept, name: path, max: file.bytes, hash: Some(file.hash) };

@@ -7,7 +7,7 @@ use skein_core::{
     time::Time,
 };
 
-use super::ledger::{Checked, Raised, Told};
+use super::ledger::{CheckRecord, Raised, Told};
 
 pub(super) const STATE: &str = "state.json";
 pub(super) const TRANSITION: &str = "stage-transition.json";
@@ -109,7 +109,7 @@ pub(super) fn transition<'a>(
 }
 
 pub(super) fn scope<'a>(id: &'a str, convergence: &'a Convergence, told: &'a Told) -> Option<Scope<'a>> {
-    let Checked { at, iteration, fingerprints, .. } = told.scope.as_ref()?;
+    let CheckRecord { at, iteration, fingerprints, .. } = told.scope.as_ref()?;
     Some(Scope {
         step_id: id,
         iteration: *iteration,

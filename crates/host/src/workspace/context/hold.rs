@@ -3,16 +3,21 @@
 //! A lock on the folder itself, which the kernel lets go of with the process. So a run that was killed holds nothing.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     os::fd::OwnedFd,
+    path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use skein_core::ids::RunId;
 
-use super::{Context, Story, Written};
-use crate::workspace::{ArtifactError, Root, root::Identity};
+use super::{Context, STEPS, Story, Written};
+use crate::workspace::{
+    ArtifactError, Root,
+    artifact::ContextNesting,
+    root::{Identity, Thing},
+};
 
 /// How long a lock may outlive its process: one that is killed while it starts another leaves its locks to that one until it
 /// is a program of its own, which is a moment.
@@ -42,6 +47,38 @@ struct Held {
     written: Written,
 }
 
+/// Folders that are looked at for locks of others inside of a context folder.
+const FOLDERS: usize = 10_000;
+
+/// A context folder that another run has and that is around this one or inside of it. One run would clear away what the
+/// other writes.
+fn find_nested(folder: &Root, mine: &dyn Fn(&Identity) -> bool) -> Option<(PathBuf, ContextNesting)> {
+    let is_others = |folder: &Root| {
+        folder.identity().is_ok_and(|identity| !mine(&identity))
+            && folder.is_locked().is_ok_and(|locked| locked)
+    };
+    let place = std::fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
+    // What may not be opened is nobody's context folder here.
+    let around = place.ancestors().skip(1).find(|path| Root::open(path).is_ok_and(|root| is_others(&root)));
+    if let Some(path) = around {
+        return Some((path.to_owned(), ContextNesting::Inside));
+    }
+    // One folder is open at a time.
+    let (mut todo, mut left) = (VecDeque::from([PathBuf::from(".")]), FOLDERS);
+    while let Some(name) = todo.pop_front() {
+        let Ok(at) = folder.folder(&name) else { continue };
+        if name.as_os_str() != "." && is_others(&at) {
+            return Some((at.path().to_owned(), ContextNesting::Around));
+        }
+        let entries = at.entries(STEPS).unwrap_or_default();
+        let folders = entries.into_iter().filter(|entry| entry.thing == Thing::Folder).take(left);
+        let before = todo.len();
+        todo.extend(folders.map(|entry| name.join(entry.name)));
+        left -= todo.len() - before;
+    }
+    None
+}
+
 impl Contexts {
     /// From now on the folder is this run's, until it is let go.
     pub fn hold(&self, context: &Context, run: &RunId) -> Result<(), ArtifactError> {
@@ -55,6 +92,12 @@ impl Contexts {
             None => {}
         }
         let lock = await_lock(folder)?.ok_or_else(in_use)?;
+        // With the lock in hand, so that of two runs that begin at once at least one sees the other.
+        let mine = |identity: &Identity| all.get(identity).is_some_and(|held| held.run == *run);
+        if let Some((other, nested)) = find_nested(folder, &mine) {
+            let (folder, other) = (folder.path().display().to_string(), other.display().to_string());
+            return Err(ArtifactError::ContextNested { folder, other, nested });
+        }
         all.insert(identity, Held { run: run.clone(), _lock: lock, written: Written::default() });
         Ok(())
     }

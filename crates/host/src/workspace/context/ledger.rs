@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use skein_core::{
     engine::{
-        AttemptEnd, AttemptId, Cost, Event, Finding, Outcome, Record, Role, StepAt, StepReused, code, pairs,
+        AttemptEnd, AttemptId, CheckOutput, Cost, Event, Finding, Outcome, Record, Role, StepAt, StepReused,
+        code, pairs,
     },
     ir::ErrorClass,
     time::Time,
@@ -29,10 +30,10 @@ pub(super) struct Told {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub main: Option<Main>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub check: Option<Checked>,
+    pub check: Option<CheckRecord>,
     /// The last check that found files where none may be changed, or too many of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scope: Option<Checked>,
+    pub scope: Option<CheckRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raised: Option<Raised>,
     /// From 1; 0 before the first attempt.
@@ -65,12 +66,14 @@ pub(super) enum Ending {
 /// What a check said.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Checked {
+pub struct CheckRecord {
     pub at: Time,
     pub iteration: u32,
     pub finding: Finding,
     pub reasons: Vec<String>,
     pub fingerprints: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<CheckOutput>,
 }
 
 /// The stage went up after a check.
@@ -82,7 +85,7 @@ pub(super) struct Raised {
     /// None: to the highest, where the step failed.
     pub to: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub check: Option<Checked>,
+    pub check: Option<CheckRecord>,
 }
 
 impl Ledger {
@@ -156,24 +159,24 @@ impl Ledger {
         self.steps.get(&at)?.main.as_ref().map(|main| main.id)
     }
 
-    /// What the last check of a step said: its reasons and its fingerprints.
-    pub fn last_check(&self, at: StepAt) -> Option<(&[String], &[String])> {
-        let check = self.steps.get(&at)?.check.as_ref()?;
-        Some((&check.reasons, &check.fingerprints))
+    /// The last check of a step.
+    pub fn last_check(&self, at: StepAt) -> Option<&CheckRecord> {
+        self.steps.get(&at)?.check.as_ref()
     }
 
     fn checked(&mut self, attempt: AttemptId, end: &AttemptEnd, at: Time) {
         let none: &[String] = &[];
-        let (finding, reasons, fingerprints) = match end {
-            AttemptEnd::Checked { finding, reasons, fingerprints } => {
-                (*finding, reasons.as_slice(), fingerprints.as_slice())
+        let (finding, reasons, fingerprints, output) = match end {
+            AttemptEnd::Checked { finding, reasons, fingerprints, output } => {
+                (*finding, reasons.as_slice(), fingerprints.as_slice(), output.clone())
             }
-            AttemptEnd::Succeeded { .. } => (Finding::Complete, none, none),
+            AttemptEnd::Succeeded { .. } => (Finding::Complete, none, none, None),
             _ => return,
         };
         let notes = |notes: &[String]| notes.iter().take(NOTES).cloned().collect();
         let (reasons, fingerprints) = (notes(reasons), notes(fingerprints));
-        let checked = Checked { at, iteration: attempt.iteration, finding, reasons, fingerprints };
+        let checked =
+            CheckRecord { at, iteration: attempt.iteration, finding, reasons, fingerprints, output };
         let told = self.told(attempt.at);
         if checked.fingerprints.iter().any(|note| is_guard(note)) {
             told.scope = Some(checked.clone());

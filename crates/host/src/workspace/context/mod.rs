@@ -14,6 +14,7 @@
 //!     _subworkflows/         the context of the workflow that the step called
 //! ```
 
+mod clear;
 mod convergence;
 mod hold;
 mod ledger;
@@ -24,23 +25,17 @@ mod summary;
 mod write;
 mod written;
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 use skein_core::{
     engine::{InstanceIx, RunState, StepAt},
     plan::Plan,
 };
 
-use super::{
-    Root, RunDir,
-    artifact::ArtifactError,
-    root::{PathError, Thing},
-    run_dir::found,
-};
+use super::{Root, RunDir, artifact::ArtifactError, root::PathError, run_dir::found};
 
+pub use clear::WrittenArtifacts;
 pub use hold::Contexts;
-pub use ledger::Ledger;
+pub use ledger::{CheckRecord, Ledger};
 pub use observation::Observation;
 pub use source::{Source, find_step};
 pub use written::Written;
@@ -106,18 +101,10 @@ impl Context {
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
-    /// Removes what an earlier run left: the folders of steps, and what it told of itself. A folder that holds
-    /// nothing of ours is left alone.
-    pub fn clear(&self) -> Result<(), PathError> {
-        self.root.remove_pending()?;
-        for entry in self.root.entries(STEPS)? {
-            let name = Path::new(&entry.name);
-            if entry.thing == Thing::Folder && self.root.look(name.join(META))? == Some(Thing::File) {
-                self.root.remove(name)?;
-            }
-        }
-        self.root.remove(WORKFLOW)?;
-        Ok(())
+    /// Removes what an earlier run wrote: what it told of itself and its steps, and the artifacts that are as it put them
+    /// there. Whatever else is there stays.
+    pub fn clear(&self, written: &WrittenArtifacts) -> Result<(), PathError> {
+        clear::workflow(&self.root, written)
     }
 
     /// Writes everything that is known and has not been written. What is there already and the same is left alone.

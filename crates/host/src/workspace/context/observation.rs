@@ -17,6 +17,23 @@ pub struct Observation {
     pub summary: Option<String>,
 }
 
+/// Longer summaries are cut in the middle: so much of the beginning and of the end stays.
+const SUMMARY: usize = 4_000;
+const SUMMARY_PART: usize = 1_000;
+
+impl Observation {
+    /// A summary as the format wants it: whole if it is short, else its beginning and its end.
+    pub fn shorten(text: &str) -> String {
+        let count = text.chars().count();
+        if count <= SUMMARY {
+            return text.to_owned();
+        }
+        let first: String = text.chars().take(SUMMARY_PART).collect();
+        let last: String = text.chars().skip(count - SUMMARY_PART).collect();
+        format!("{first}...{last}")
+    }
+}
+
 impl AttemptDir {
     /// Keeps what was seen. Nothing that is longer than a value may be.
     pub fn observe(&self, seen: &Observation) -> Result<(), PathError> {

@@ -15,7 +15,10 @@ use super::{
     meta::{self, ArtifactMeta, Called, Meta, Times},
     observation, summary,
 };
-use crate::workspace::{Found, Root, artifact::ArtifactError, root::PathError};
+use crate::{
+    json_text::escape_invisible,
+    workspace::{Found, Root, artifact::ArtifactError, root::PathError},
+};
 
 pub(super) fn all(root: &Root, story: &Story<'_>, written: &mut Written) -> Result<(), ArtifactError> {
     if story.state.instances.is_empty() || written.is_past(story) {
@@ -176,7 +179,8 @@ fn declared(step: &Step) -> Vec<(&ArtifactName, Option<String>)> {
 }
 
 fn text<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut text = serde_json::to_vec_pretty(value).expect("what a context holds is plain data");
+    let text = serde_json::to_string_pretty(value).expect("what a context holds is plain data");
+    let mut text = escape_invisible(&text).into_owned().into_bytes();
     text.push(b'\n');
     text
 }

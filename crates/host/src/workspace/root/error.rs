@@ -31,6 +31,10 @@ pub enum Why {
     Leaves,
     #[error("`{0}` is a symbolic link, and those are not followed here")]
     Link(String),
+    #[error(
+        "it is a symbolic link that leads out of the artifact; only relative links to something within it are kept"
+    )]
+    LinkLeaves,
     #[error("there is no such file or folder")]
     Missing,
     #[error("it is {0}, not a regular file")]

@@ -22,7 +22,9 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, fsync, open, openat, statat},
+    fs::{
+        AtFlags, FlockOperation, Mode, OFlags, StatxFlags, flock, fstat, fsync, open, openat, statat, statx,
+    },
     io::Errno,
 };
 
@@ -33,6 +35,8 @@ pub use write::Pending;
 
 use name::Name;
 use resolve::{Links, Way};
+
+use crate::sandbox::SandboxPlace;
 
 type Result<T> = std::result::Result<T, PathError>;
 
@@ -46,10 +50,18 @@ pub struct Root {
 }
 
 /// Which folder or file it is, whatever it is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Identity {
     device: u64,
     inode: u64,
+}
+
+/// A folder from when it was made until it is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FolderLifetime {
+    pub identity: Identity,
+    /// None: the file system does not know.
+    pub born: Option<(i64, u32)>,
 }
 
 impl Root {
@@ -76,6 +88,21 @@ impl Root {
         Ok(Identity { device: stat.st_dev, inode: stat.st_ino })
     }
 
+    /// The folder as a place of a sandbox: its path, and which folder it is.
+    pub fn sandbox_place(&self) -> Result<SandboxPlace> {
+        let path = std::fs::canonicalize(&self.path).map_err(|error| self.error(Path::new("."), error))?;
+        SandboxPlace::of_descriptor(&path, self).map_err(|error| self.error(Path::new("."), error))
+    }
+
+    /// Which folder this is, also after another was given its number.
+    pub fn lifetime(&self) -> Result<FolderLifetime> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let born = statx(&*self.folder, "", flags, StatxFlags::BTIME).ok();
+        let born = born.filter(|stat| stat.stx_mask & StatxFlags::BTIME.bits() != 0);
+        let born = born.map(|stat| (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec));
+        Ok(FolderLifetime { identity: self.identity()?, born })
+    }
+
     /// A lock on the folder, held until it is dropped or the process ends. None if someone else has it.
     pub fn lock(&self) -> Result<Option<OwnedFd>> {
         let failed = |errno| self.error(Path::new("."), errno);
@@ -85,6 +112,18 @@ impl Root {
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(folder)),
             Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// Whether someone holds the lock on the folder.
+    pub fn is_locked(&self) -> Result<bool> {
+        let failed = |errno| self.error(Path::new("."), errno);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat(&*self.folder, ".", flags, Mode::empty()).map_err(failed)?;
+        match flock(&folder, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(false),
+            Err(Errno::WOULDBLOCK) => Ok(true),
             Err(errno) => Err(failed(errno)),
         }
     }

@@ -4,14 +4,15 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Write},
-    path::Path,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use rustix::{
     fs::{
-        AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, symlinkat,
-        unlinkat,
+        AtFlags, Mode, OFlags, RenameFlags, mkdirat, openat, readlinkat, renameat, renameat_with, statat,
+        symlinkat, unlinkat,
     },
     io::Errno,
 };
@@ -127,6 +128,18 @@ impl Root {
         })
     }
 
+    /// The target of a symbolic link.
+    pub fn read_link(&self, name: impl AsRef<Path>) -> Result<PathBuf> {
+        let name = name.as_ref();
+        let parsed = self.parse(name)?;
+        let Some((parent, leaf)) = parsed.split() else {
+            return Err(self.error(name, Why::NotAFile(Thing::Folder)));
+        };
+        let folder = self.folder_at(&parent)?;
+        let target = readlinkat(&folder, leaf, Vec::new()).map_err(|errno| self.error(name, errno))?;
+        Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
+    }
+
     /// A whole file that may be one to be run, for one that can be put there again: it may not last.
     pub fn place(&self, name: impl AsRef<Path>, bytes: &[u8], executable: bool) -> Result<()> {
         self.fill(name.as_ref(), bytes, executable)?.place_unsynced()
@@ -165,14 +178,19 @@ impl Root {
 
     /// Moves something to a place where nothing is, in this folder.
     pub fn move_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.move_into(from, self, to)
+    }
+
+    /// Moves something from this folder to a place in another folder where nothing is. Both are on one file system.
+    pub fn move_into(&self, from: impl AsRef<Path>, other: &Root, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let (parsed_from, parsed_to) = (self.parse(from)?, self.parse(to)?);
+        let (parsed_from, parsed_to) = (self.parse(from)?, other.parse(to)?);
         let (Some((from_parent, from_leaf)), Some((to_parent, to_leaf))) =
             (parsed_from.split(), parsed_to.split())
         else {
             return Err(self.error(to, Why::Exists));
         };
-        let (old, new) = (self.folder_at(&from_parent)?, self.folder_at(&to_parent)?);
+        let (old, new) = (self.folder_at(&from_parent)?, other.folder_at(&to_parent)?);
         renameat_with(&old, from_leaf, &new, to_leaf, RenameFlags::NOREPLACE)
             .map_err(|errno| self.error(to, errno))?;
         new.sync()?;

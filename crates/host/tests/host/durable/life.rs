@@ -69,6 +69,12 @@ impl Place {
             pass_env: Vec::new(),
             writes: Vec::new(),
             allow_unenforced: false,
+            pinned: Default::default(),
+            context: None,
+            warnings: Vec::new(),
+            roles: None,
+            state: None,
+            definitions: Default::default(),
             overrides: Vec::new(),
             handing: Default::default(),
         };

@@ -59,7 +59,7 @@ fn child() {
                 host.begin(vec![begin(name, &plan, place.about())]).unwrap();
             }
             "resume" => match host.resume(vec![id(name)]).remove(0) {
-                Ok(()) => say("won"),
+                Ok(_) => say("won"),
                 Err(error) => say(&format!("no: {error}")),
             },
             other => panic!("{other}"),

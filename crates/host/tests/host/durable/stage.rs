@@ -58,7 +58,7 @@ pub fn watcher() -> (Watcher, mpsc::Receiver<Note>) {
         let note = match told {
             Told::Row { running, batch } => Note::Row { run: running.run.clone(), batch: Arc::clone(batch) },
             Told::Closed { run } => Note::Closed(run.clone()),
-            Told::Lost { run } => Note::Lost(run.clone()),
+            Told::Left { run } | Told::Lost { run } => Note::Lost(run.clone()),
             Told::SetAside { .. } => Note::SetAside,
             Told::NoSpace { .. } => Note::NoSpace,
             // The run that retries another is told of by its rows.

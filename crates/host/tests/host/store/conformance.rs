@@ -8,8 +8,8 @@ use std::{
 
 use skein_core::{engine::Opening, ir::RunStatus, plan::Hash, time::Time};
 use skein_host::store::{
-    Append, AppendError, Claim, ClaimError, Failing, LETTER_BYTES, LETTERS, LetterId, Memory, NewRun, Notice,
-    OpenRow, Owner, Sqlite, Store, StoreError, Which,
+    Append, AppendError, Claim, ClaimError, Failing, Head, LETTER_BYTES, LETTERS, LetterId, Memory, NewRun,
+    Notice, OpenRow, Owner, Sqlite, Store, StoreError, Which,
 };
 
 use super::audit::{
@@ -587,6 +587,15 @@ fn lists_are_newest_first(world: &World) {
     assert_eq!(names(&*store, Which::Newest(2)), ["a", "c"]);
     assert_eq!(names(&*store, Which::Newest(0)), [""; 0]);
     assert_eq!(names(&*store, Which::Unfinished), ["a", "c", "b"]);
+    let listed = |limit, wanted: Option<&dyn Fn(&Head) -> bool>| {
+        let list = store.list(limit, wanted).unwrap();
+        (list.rows.iter().map(|row| row.run.to_string()).collect::<Vec<_>>().join(" "), list.more)
+    };
+    assert_eq!(listed(2, None), ("a c".to_owned(), 1));
+    assert_eq!(listed(3, None), ("a c b".to_owned(), 0));
+    let running = |head: &Head| !head.closed;
+    assert_eq!(listed(1, Some(&running)), ("a".to_owned(), 2));
+    assert_eq!(listed(9, Some(&|head| !running(head))), (String::new(), 0));
 }
 
 fn unfinished_and_orphaned_runs_are_found(world: &World) {

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 use skein_core::{
-    engine::{Batch, Event, Record},
+    engine::{Batch, Cost, Event, Record},
     ids::RunId,
     ir::RunStatus,
     plan::Hash,
@@ -33,6 +33,7 @@ pub fn head(status: RunStatus, closed: bool) -> Head {
         finished_at: closed.then_some(Time(9)),
         closed,
         forked_from: None,
+        cost: Cost::default(),
     }
 }
 

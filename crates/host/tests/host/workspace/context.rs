@@ -6,7 +6,7 @@ use skein_core::{
     engine::{Finding, Input},
     ir::{Call, Convergence, Export, Kind, Step},
 };
-use skein_host::workspace::{Context, Ledger, Written};
+use skein_host::workspace::{Context, Ledger, Written, WrittenArtifacts};
 
 use super::{
     tree,
@@ -238,7 +238,7 @@ fn a_context_knows_its_run_and_clears_only_what_is_a_context() {
     let holder = trial.context().holder().unwrap().unwrap();
     assert_eq!((holder.id.as_str(), holder.status.as_str()), ("run-1", "RUNNING"));
     fs::write(trial.context_path().join(".skein-pending-1-2-3"), "left by a crash").unwrap();
-    trial.context().clear().unwrap();
+    trial.context().clear(&WrittenArtifacts::read(&trial.run).unwrap()).unwrap();
     assert_eq!(tree::of(&trial.context_path()), "mine/\nmine/notes.md\n    mine\n");
     fs::write(trial.context_path().join("_workflow.json"), "{").unwrap();
     assert_eq!(trial.context().holder().unwrap(), None);

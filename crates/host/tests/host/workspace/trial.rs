@@ -268,7 +268,10 @@ impl Trial {
 
     pub fn found(self, step: &str, finding: Finding, fingerprints: &[&str]) -> Trial {
         let fingerprints = fingerprints.iter().map(ToString::to_string).collect();
-        self.end(step, AttemptEnd::Checked { finding, reasons: vec!["not yet".into()], fingerprints })
+        self.end(
+            step,
+            AttemptEnd::Checked { finding, reasons: vec!["not yet".into()], fingerprints, output: None },
+        )
     }
 
     /// Time passes until a retry is due.

@@ -55,7 +55,13 @@ fn history() -> (Plan, History) {
         message: "go on?".into(),
         shows: Default::default(),
     });
-    pen.put(Event::Decided { opening, decision: Decision::Approve, by: "ann".into(), reason: None });
+    pen.put(Event::Decided {
+        opening,
+        decision: Decision::Approve,
+        by: "ann".into(),
+        reason: None,
+        grants: Vec::new(),
+    });
     let output = json!({"decision": "approve", "reason": null, "approver": "ann"});
     pen.ended(g, Outcome::Succeeded, output, Effect::GO_ON, None);
     pen.decided(RunStatus::Succeeded, json!(null));

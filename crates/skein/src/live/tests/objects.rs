@@ -39,7 +39,7 @@ fn every_event_is_a_line() {
 /// A run of an example in a format of its own.
 fn example() -> Trial {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agentcore/hello.yaml");
-    let project = OnDisk::open(OnDisk::root_of(&path)).unwrap();
+    let project = OnDisk::open(OnDisk::root_above(path.parent().unwrap())).unwrap();
     let report = check(project.source(&path).unwrap(), &project);
     let plan = report.bind(json!({})).unwrap().unwrap();
     let mut trial = Trial::of(plan).start();
@@ -50,7 +50,7 @@ fn example() -> Trial {
 #[test]
 fn the_object_of_a_run_is_what_is_documented() {
     let trial = example();
-    let object = result(&trial.plan(), trial.driver.state());
+    let object = result(&trial.plan(), trial.driver.state(), &[]);
     same("result", &(serde_json::to_string_pretty(&object).unwrap() + "\n"));
 }
 
@@ -84,7 +84,7 @@ fn every_run_has_every_documented_field() {
     ];
     for (name, case) in CASES {
         let trial = case();
-        let object = result(&trial.plan(), trial.driver.state());
+        let object = result(&trial.plan(), trial.driver.state(), &[]);
         let has = |value: &Value, fields: &[&str]| fields.iter().all(|field| value.get(field).is_some());
         assert!(has(&object, &of_run), "{name}: {object:#}");
         assert!(has(&object["workflow"], &["id", "version", "dialect", "hash"]), "{name}");

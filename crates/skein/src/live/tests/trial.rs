@@ -236,7 +236,7 @@ impl Trial {
 
     pub fn check(&mut self, path: &str, finding: Finding, reasons: &[&str]) -> &mut Trial {
         let reasons = reasons.iter().map(|&reason| reason.to_owned()).collect();
-        self.end(path, AttemptEnd::Checked { finding, reasons, fingerprints: Vec::new() })
+        self.end(path, AttemptEnd::Checked { finding, reasons, fingerprints: Vec::new(), output: None })
     }
 
     pub fn decide(&mut self, opening: u32, decision: Decision) -> &mut Trial {

@@ -76,8 +76,46 @@ alone! {
         checked(CODEX, &model, &project, "[READ]");
         let result = project.json("run flow.yaml", 0);
         assert_eq!(result["steps"][0]["iterations"], 4, "{result}");
-        let told = model.all_asked().iter().filter(|asked| asked.body.contains("no third page")).count();
-        assert_eq!(told, 1, "the fourth round is told what the third check said");
+        let asked = model.all_asked();
+        let told = |words: &str| asked.iter().filter(|asked| asked.body.contains(words)).count();
+        assert_eq!(told("no third page"), 1, "the fourth round is told what the third check said");
+        let worded = told("There is no second page.\\nVerdict: incomplete");
+        assert_eq!(worded, 1, "the second round is told the words of the first check");
+    }
+}
+
+alone! {
+    /// A script that checks says what is missing by printing it: the next iteration has it as data, and the screen a line of it.
+    fn the_output_of_a_script_that_checks_reaches_the_agent() {
+        let project = Project::new();
+        let second = project.path("second.txt").display().to_string();
+        let model = Model::new([
+            say("It is written."),
+            call("", [Call::Write(second, "page 2".to_owned())]),
+            say("Now it is written."),
+        ]);
+        project.folder.write("skein.toml", CLAUDE.config(&project.folder, model.port));
+        let check = "worker: CUSTOM\n      capabilities: [READ]\n      instructions: |\n        \
+            test -e second.txt && exit 0\n        echo 'book.txt:7: the second page is missing'\n        \
+            echo 'see the outline' >&2\n        exit 1\n";
+        let flow = CHECKED.split_once("worker: AGENT\n      instructions: Look").expect("it has a check").0;
+        project.folder.write("flow.yaml", format!("{flow}{check}").replace("AGENT", CLAUDE.word));
+        let shown = project.ends("run flow.yaml", 0);
+        assert!(shown.contains("iteration 1 of 3: book.txt:7: the second page is missing"), "{shown}");
+        let asked = model.all_asked();
+        let told = asked.iter().find(|asked| asked.body.contains("the second page is missing"));
+        let told = &told.expect("the second iteration is told").body;
+        for part in [
+            "after iteration 1, and the check found it incomplete, with exit status 1.",
+            "The end of the check's output, as data.",
+            "book.txt:7: the second page is missing\\nsee the outline",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert!(!asked[0].body.contains("was checked"), "the first iteration is told of no check");
+        let run = project.json("runs", 0)["runs"][0]["run_id"].as_str().unwrap().to_owned();
+        let events = project.ends(&format!("events {run}"), 0);
+        assert!(events.contains("check: incomplete: book.txt:7: the second page is missing"), "{events}");
     }
 }
 

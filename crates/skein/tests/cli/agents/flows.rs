@@ -132,7 +132,7 @@ alone! {
         assert_eq!(example.gave("report/report/report.md"), "one: code/src/one\n");
         let told: Vec<String> = codex.all_asked().into_iter().map(|asked| asked.body).collect();
         assert!(told.iter().any(|body| body.contains("The same item is still open")), "the second stage is told");
-        assert!(told.last().is_some_and(|body| body.contains("files are changed where none may be")), "and what it must not");
+        assert!(told.last().is_some_and(|body| body.contains("files outside `allowed_paths`")), "and what it must not");
         assert!(example.gave("work/_convergence/state.json").contains("stage"));
     }
 }

@@ -71,14 +71,18 @@ fn a_limit_pauses(kind: Kind) {
     assert_eq!(result["status"], "waiting");
     assert_eq!(held(&project, run)["reason"], "quota");
     assert!(held(&project, run)["until"].as_i64().is_some(), "{}", held(&project, run));
-    // A person may let it go on, and the session does.
+    // A person may let it go on, and the session does. While the limit stands, it is held again.
+    project.ends(&format!("approve {run} write"), 0);
+    let asked = model.all_asked().len();
+    assert_eq!(project.json(&format!("resume {run} --no-wait"), 6)["status"], "waiting");
+    assert!(!model.all_asked().is_empty() && asked > 0, "the service is asked again at once");
     model.then([say("Here I am again.")]);
-    let account = std::fs::read_dir(project.path(".skein/accounts")).unwrap().next().unwrap().unwrap();
-    std::fs::remove_file(account.path()).unwrap();
     project.ends(&format!("approve {run} write"), 0);
     let result = project.json(&format!("resume {run}"), 0);
     assert_eq!(result["status"], "succeeded");
     assert_eq!(result["cost"]["tokens"], model.answers() * kind.service.tokens(), "nothing is counted twice");
+    let accounts = std::fs::read_dir(project.path(".skein/accounts")).unwrap();
+    assert_eq!(accounts.count(), 0, "an account that answers is waited for by nobody");
 }
 
 alone! {
@@ -185,6 +189,32 @@ fn a_budget_stops_it(kind: Kind) {
     let spent = result["cost"]["tokens"].as_u64().unwrap();
     assert!(spent >= most && spent <= model.answers() * kind.service.tokens(), "{spent} of {most}");
     assert!(model.answers() < 20, "it was stopped while it worked: {}", model.answers());
+}
+
+alone! {
+    /// An approval grants as much again, and the next exhaustion asks again. The question has the numbers.
+    fn a_paused_budget_asks_again_after_an_approval() {
+        let model = spending();
+        let one = CLAUDE.service.tokens();
+        let most = 2 * one;
+        let project =
+            CLAUDE.project(&model, &flow(&format!("    x-skein: {{budget: {{tokens: {most}, mode: pause}}}}\n")));
+        let asks = |result: &Value| result["waiting_for"][0]["message"].as_str().unwrap_or_default().to_owned();
+        let result = project.json("run flow.yaml --no-wait", 6);
+        let (run, first) = (result["run_id"].as_str().unwrap().to_owned(), asks(&result));
+        assert!(first.contains("the step's budget is spent: ") && first.contains("tokens more, then it asks again"), "{first}");
+        let spent = result["cost"]["tokens"].as_u64().unwrap();
+        project.ends(&format!("approve {run} write"), 0);
+        let result = project.json(&format!("resume {run} --no-wait"), 6);
+        let again = result["cost"]["tokens"].as_u64().unwrap();
+        assert!(again >= spent + most && again < spent + most + 3 * one, "{spent}, then {again}: {result}");
+        assert_ne!(asks(&result), first, "it says what is spent now");
+        let shown = project.ends(&format!("runs {run}"), 0);
+        assert!(shown.contains("approval grants"), "{shown}");
+        model.then([say("Now I am done.")]);
+        project.ends(&format!("approve {run} write"), 0);
+        project.json(&format!("resume {run}"), 0);
+    }
 }
 
 fn a_budget_pauses_it(kind: Kind) {

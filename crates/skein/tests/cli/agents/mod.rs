@@ -6,6 +6,7 @@ mod model;
 mod speak;
 
 mod apart;
+mod asked;
 mod attacks;
 mod checks;
 mod ends;

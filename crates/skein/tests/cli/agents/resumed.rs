@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    alone::for_each_agent,
-    kind::Kind,
+    alone::{alone, for_each_agent},
+    kind::{CLAUDE, Kind},
     model::{Call, Model, Turn, call, say},
 };
 use crate::kept::Project;
@@ -28,8 +28,12 @@ fn notes(project: &Project, run: &str) -> Vec<Value> {
 
 /// A run whose engine is killed while the second answer is waited for.
 pub fn killed(kind: Kind, model: &Model, project: &Project) -> String {
+    killed_in(FLOW, kind, model, project)
+}
+
+fn killed_in(flow: &str, kind: Kind, model: &Model, project: &Project) -> String {
     project.folder.write("skein.toml", kind.config(&project.folder, model.port));
-    project.folder.write("flow.yaml", FLOW.replace("AGENT", kind.word));
+    project.folder.write("flow.yaml", flow.replace("AGENT", kind.word));
     let going = project.begin("run flow.yaml --format jsonl");
     let run = going.run();
     model.asked();
@@ -75,6 +79,29 @@ fn a_killed_engine_goes_on_in_the_same_session(kind: Kind) {
         .collect();
     assert_eq!(modes, ["fresh", "resume"]);
     project.ended_once(&run);
+}
+
+alone! {
+    /// Retries are for failures. An interruption is none: it takes no try, and the session goes on.
+    fn an_interrupted_agent_with_retries_keeps_its_session() {
+        let project = Project::new();
+        let part = project.path("first.txt").display().to_string();
+        let begins = call("I begin with the first part.", [Call::Write(part, "first\n".into())]);
+        let model = Model::new([begins, Turn::Hold]);
+        let retries = format!("{FLOW}    on_failure: retry\n    max_retries: 1\n");
+        let run = killed_in(&retries, CLAUDE, &model, &project);
+        let session = notes(&project, &run)[0]["session"].clone();
+        model.then([say("And that was the second part.")]);
+        let result = project.json(&format!("resume {run}"), 0);
+        // How much of an answer the agent had saved when it was killed is its own matter. The conversation is the same.
+        let goes_on =
+            |body: &str| body.contains("Write the first and the second part.") && body.contains("Go on with your task");
+        let told: Vec<String> = model.all_asked().into_iter().map(|asked| asked.body).collect();
+        assert!(told.iter().any(|body| goes_on(body)), "{told:?}");
+        assert_eq!(notes(&project, &run)[1]["session"], session, "{result}");
+        let shown = project.ends(&format!("events {run}"), 0);
+        assert!(shown.contains("resumed after an interruption"), "{shown}");
+    }
 }
 
 /// What is noted is a session that nobody knows.

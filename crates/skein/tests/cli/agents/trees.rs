@@ -78,6 +78,8 @@ fn without_its_session_its_workspace_is_put_back() {
     let body = model.asked().body;
     assert!(body.contains("was cut off. What it changed in the workspace was taken back."), "{body}");
     assert!(!project.path("first.txt").exists());
-    let shown = project.ends(&format!("logs {run} --changes"), 0);
+    let shown = project.ends(&format!("logs {run} write --changes"), 0);
     assert!(shown.contains("+first\n"), "what was taken back is still told: {shown}");
+    let shown = project.ends(&format!("logs {run} --changes"), 0);
+    assert_eq!(shown, "Nothing that git would show was changed.\n");
 }

@@ -143,6 +143,7 @@ alone! {
         let mut terminal = Command::new("script");
         let line = format!("stty cols 120 rows 30; {} run flow.yaml", env!("CARGO_BIN_EXE_skein"));
         terminal.args(["-qec", &line, "/dev/null"]).current_dir(&project.folder.0).env("TERM", "xterm");
+        terminal.env("XDG_STATE_HOME", crate::session::state_home());
         let mut child = terminal.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
         let mut screen = child.stdout.take().expect("it is a pipe");
         let (mut seen, mut piece) = (String::new(), [0; 4096]);

@@ -169,18 +169,17 @@ fn an_evening_that_the_keeper_does_not_want_is_taken_back() {
 #[test]
 fn an_evening_is_taken_back_by_whoever_goes_on() {
     let (project, hall, _server) = festival();
+    let script = ".drivers/printer/printer.sh";
+    let slow = "rm -f \"$value\"\n      if [ -e slow ]; then echo begun > begun; sleep 600; fi";
+    project.folder.write(script, project.read(script).replace("rm -f \"$value\"", slow)).write("slow", "");
+    project.pipe("begun");
     let run = begin(&project, "Storm", 50);
     project.ends(&format!("signal {run} band.arrived"), 0);
-    let script = ".drivers/printer/printer.sh";
-    let printer = project.read(script);
-    project.pipe("begun");
-    let slow = "rm -f \"$value\"\n      echo begun > begun; sleep 600";
-    project.folder.write(script, printer.replace("rm -f \"$value\"", slow));
     let going = project.begin(&format!("resume {run}"));
     assert_eq!(project.begun(), "begun");
     going.signal(Signal::KILL);
     going.end();
-    project.folder.write(script, &printer);
+    fs::remove_file(project.path("slow")).unwrap();
     assert_eq!(project.json(&format!("resume {run}"), 4)["status"], "undone");
     taken_back(&project, &hall);
     project.ended_once(&run);

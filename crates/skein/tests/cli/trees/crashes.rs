@@ -114,7 +114,7 @@ fn waiting_git(project: &Project) -> (Folder, String) {
         whole("begun"),
         whole("go")
     );
-    let folder = Folder::new();
+    let folder = Folder::for_programs();
     folder.write("git", script);
     fs::set_permissions(folder.0.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{path}", folder.0.display());

@@ -84,7 +84,7 @@ fn nothing_that_a_worker_plants_is_run() {
         + &apart("last", "", "echo last > last.txt").replace("  last:", "  last:\n    depends_on: [again]");
     // What git runs by is not even protected.
     let unprotected =
-        flow(&steps).replacen("timeout: 10m\n", "timeout: 10m\nx-skein: {protect: [nothing.txt]}\n", 1);
+        flow(&steps).replacen("timeout: 10m\n", "timeout: 10m\nx-skein: {unprotect: [\"**\"]}\n", 1);
     project.folder.write("flow.yaml", unprotected);
     let _ = fs::remove_file(project.path("evil-was-here"));
     project.json("run flow.yaml", 0);

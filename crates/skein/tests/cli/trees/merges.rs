@@ -36,6 +36,14 @@ fn what_steps_change_side_by_side_is_merged() {
     let run = result["run_id"].as_str().unwrap();
     let shown = project.ends(&format!("logs {run} right --changes"), 0);
     assert!(shown.contains("-seven\n+SEVEN\n") && shown.contains("+new\n"), "{shown}");
+    let whole = project.ends(&format!("logs {run} --changes"), 0);
+    assert!(
+        whole.contains("-one\n+ONE\n") && whole.contains("-seven\n+SEVEN\n"),
+        "both are in one diff: {whole}"
+    );
+    assert_eq!(whole.matches("diff --git a/a.txt").count(), 1, "{whole}");
+    let files = project.json(&format!("logs {run}"), 0)["changes"].clone();
+    assert_eq!(files.as_array().map(Vec::len), Some(1), "{files}");
     let logs = project.json(&format!("logs {run} right"), 0);
     assert!(logs["logs"][0]["changes"].as_str().unwrap().ends_with("changes.diff"), "{logs}");
 }

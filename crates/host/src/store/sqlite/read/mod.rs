@@ -19,7 +19,7 @@ pub use audit::audit;
 pub use dead::dead;
 pub use journal::journal;
 pub use letter::{answer, has_mail, letters};
-pub use run::{definition, epochs, run, runs};
+pub use run::{definition, epochs, list, run, runs};
 
 use super::{fault::unread, place::Place};
 use crate::store::StoreError;

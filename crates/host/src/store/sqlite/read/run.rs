@@ -5,7 +5,10 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use skein_core::{ids::RunId, ir::RunStatus, plan::Hash};
 
-use crate::store::{Head, OpenRow, Owner, RunRow, Which, sqlite::owner::Me};
+use crate::store::{
+    Head, OpenRow, Owner, RunList, RunRow, Which,
+    sqlite::{owner::Me, relocation::relocate},
+};
 
 const SELECT: &str = "SELECT key, runs.run, definition, about, head, quarantined, owner, closed
                       FROM runs JOIN fences ON fences.run = key";
@@ -38,6 +41,37 @@ pub fn runs(db: &Connection, me: &Me, which: Which) -> rusqlite::Result<Vec<RunR
         rows.extend(wanted.then_some(row));
     }
     Ok(rows)
+}
+
+/// The newest runs, at most so many, and how many more there are.
+pub fn list(
+    db: &Connection,
+    me: &Me,
+    limit: u32,
+    wanted: Option<&dyn Fn(&Head) -> bool>,
+) -> rusqlite::Result<RunList> {
+    let Some(wanted) = wanted else {
+        let rows = runs(db, me, Which::Newest(limit))?;
+        let all: i64 = db.prepare_cached("SELECT count(*) FROM runs")?.query_row([], |row| row.get(0))?;
+        let more = u64::try_from(all).unwrap_or(0).saturating_sub(rows.len() as u64);
+        return Ok(RunList { rows, more });
+    };
+    let mut statement = db.prepare_cached(&format!("{SELECT} ORDER BY key DESC"))?;
+    let mut found = statement.query([])?;
+    let (mut lister, mut list) = (Lister::new(db, me), RunList { rows: Vec::new(), more: 0 });
+    while let Some(row) = found.next()? {
+        // The head alone is read of those that are not wanted.
+        let head = text(row, 4)?.and_then(|head| serde_json::from_str::<Head>(&head).ok());
+        if !head.is_some_and(|head| wanted(&head)) {
+            continue;
+        }
+        if list.rows.len() < limit as usize {
+            list.rows.push(lister.row(stored(row)?)?);
+        } else {
+            list.more += 1;
+        }
+    }
+    Ok(list)
 }
 
 /// What is frozen, and whether it is what was written; none if there is none.
@@ -112,10 +146,11 @@ impl<'a> Lister<'a> {
             bad = Some(format!("what lists show of it cannot be read: {error}"));
             unreadable(stored.closed)
         });
-        let about = serde_json::from_str(&stored.about).unwrap_or_else(|error| {
+        let mut about = serde_json::from_str(&stored.about).unwrap_or_else(|error| {
             bad = Some(format!("what is known about it cannot be read: {error}"));
             serde_json::Value::Null
         });
+        relocate(&mut about, self.me.owners().state_folder());
         let definition = Hash(stored.definition.try_into().unwrap_or([0; 32]));
         Ok(RunRow { run, definition, about, head, owner, open, quarantined: stored.quarantined.or(bad) })
     }
@@ -160,5 +195,6 @@ fn unreadable(closed: bool) -> Head {
         finished_at: None,
         closed,
         forked_from: None,
+        cost: Default::default(),
     }
 }

@@ -3,12 +3,18 @@
 use std::sync::Arc;
 
 use rusqlite::{Connection, params};
-use skein_core::engine::Batch;
+use skein_core::{engine::Batch, ids::RunId};
 
 use super::{audit, dead, int, letter};
 use crate::store::{
     Append, AppendError, Done, OpenRow,
-    sqlite::{fault::Fault, mailbox::Held, owner::Me, writer::Write},
+    sqlite::{
+        acknowledged::{JournalEnd, fits},
+        fault::Fault,
+        mailbox::Held,
+        owner::Me,
+        writer::Write,
+    },
 };
 
 pub struct AppendRow {
@@ -76,6 +82,12 @@ impl AppendRow {
     }
 }
 
+/// The end of a journal whose last row is this.
+pub fn journal_end(run: &RunId, batch: &Batch) -> JournalEnd {
+    let events = batch.seq.saturating_add(batch.records.len() as u64);
+    JournalEnd { run: run.clone(), events, chain: batch.chain }
+}
+
 /// The events of a row as they are stored.
 pub fn records(batch: &Batch) -> Vec<u8> {
     serde_json::to_vec(&batch.records).expect("records serialise to JSON")
@@ -118,6 +130,11 @@ impl Write for AppendRow {
             self.senders.extend(letter::store_answer(db, *id, answer)?);
         }
         Ok(())
+    }
+
+    fn journal_ends(&self) -> Vec<JournalEnd> {
+        let written = self.outcome.is_ok() && fits(&self.append.claim.run);
+        written.then(|| journal_end(&self.append.claim.run, &self.append.batch)).into_iter().collect()
     }
 
     fn done(self: Box<Self>, outcome: Result<(), Fault>) {

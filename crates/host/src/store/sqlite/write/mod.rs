@@ -10,7 +10,7 @@ pub use append::AppendRow;
 pub use audit::note;
 pub use dead::settle;
 pub use letter::{answer, send};
-pub use run::{Creation, claim, create, quarantine, release};
+pub use run::{CreatedRun, Creation, claim, create, quarantine, release};
 
 use rusqlite::{Connection, OptionalExtension};
 use skein_core::ids::RunId;

@@ -6,13 +6,16 @@ use rusqlite::{Connection, OptionalExtension, params};
 use skein_core::{ids::RunId, plan::Hash};
 
 use super::{
-    append::{insert_open, insert_row, records},
+    append::{insert_open, insert_row, journal_end, records},
     audit, dead, int, key,
 };
 use crate::store::{
     Claim, ClaimError, NewRun, StoreError,
     dead::seen_to,
-    sqlite::owner::{Me, process},
+    sqlite::{
+        acknowledged::{JournalEnd, fits},
+        owner::{Me, process},
+    },
 };
 
 /// A run that is to be, and the events of its first row as they are stored.
@@ -31,8 +34,15 @@ impl Creation {
     }
 }
 
+/// The number of a new run, and the end of its journal.
+pub type CreatedRun = (i64, Option<JournalEnd>);
+
 /// New runs, owned by this process, and their numbers. Nothing is written if one of them is there already.
-pub fn create(db: &Connection, me: &Me, new: &[Creation]) -> rusqlite::Result<Result<Vec<i64>, StoreError>> {
+pub fn create(
+    db: &Connection,
+    me: &Me,
+    new: &[Creation],
+) -> rusqlite::Result<Result<Vec<CreatedRun>, StoreError>> {
     let mut names = BTreeSet::new();
     for Creation { new, .. } in new {
         if key(db, &new.run)?.is_some() || !names.insert(&new.run) {
@@ -51,8 +61,12 @@ pub fn create(db: &Connection, me: &Me, new: &[Creation]) -> rusqlite::Result<Re
         // Nothing came between, in the same transaction.
         let _ = dead::settle(db, id, settled)?;
     }
-    let keys = new.iter().map(|new| insert(db, me, new)).collect::<rusqlite::Result<_>>()?;
-    Ok(Ok(keys))
+    let created = |creation: &Creation| {
+        let new = &creation.new;
+        let end = new.first.as_ref().filter(|_| fits(&new.run)).map(|row| journal_end(&new.run, row));
+        Ok((insert(db, me, creation)?, end))
+    };
+    Ok(Ok(new.iter().map(created).collect::<rusqlite::Result<_>>()?))
 }
 
 fn insert(db: &Connection, me: &Me, Creation { new, records }: &Creation) -> rusqlite::Result<i64> {

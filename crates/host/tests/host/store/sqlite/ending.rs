@@ -27,6 +27,21 @@ fn what_waits_is_written_before_the_end() {
 }
 
 #[test]
+fn the_last_process_leaves_no_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("skein.db-wal");
+    let (first, last) = (Sqlite::open(dir.path()).unwrap(), Sqlite::open(dir.path()).unwrap());
+    Log::create(&first, "a");
+    drop(first);
+    Log::create(&last, "b");
+    assert!(fs::metadata(&log).unwrap().len() > 0);
+    drop(last);
+    assert_eq!(fs::metadata(&log).map_or(0, |meta| meta.len()), 0);
+    let store = Sqlite::open(dir.path()).unwrap();
+    assert!(store.run(&id("a")).unwrap().is_some() && store.run(&id("b")).unwrap().is_some());
+}
+
+#[test]
 fn a_store_can_be_dropped_by_its_own_threads() {
     let dir = tempfile::tempdir().unwrap();
     let (told, ended) = mpsc::channel();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use skein_host::store::{Notice, Sqlite, Store};
+use skein_host::store::{Notice, Owner, Sqlite, Store};
 
 use super::{
     super::{
@@ -55,4 +55,24 @@ fn old_letters_go_once_they_are_answered() {
     assert!(store.answered(answered, Duration::ZERO).is_err());
     assert_eq!(store.answered(recent, Duration::ZERO), Ok(Some(b"yes".to_vec())));
     assert_eq!(store.answered(open, Duration::ZERO), Ok(None));
+}
+
+#[test]
+fn another_process_can_ask_for_a_run_to_be_left_without_writing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(dir.path()).unwrap();
+    Log::create(&store, "r");
+    let (told, notices) = std::sync::mpsc::channel();
+    store.watch(std::sync::Arc::new(move |notice| drop(told.send(notice))));
+    let other = Sqlite::open(dir.path()).unwrap();
+    let row = other.run(&id("r")).unwrap().unwrap();
+    let Owner::Other(owner) = &row.owner else { panic!("{:?}", row.owner) };
+    assert!(other.ask_to_leave(owner, &id("r")));
+    assert_eq!(notices.recv_timeout(LONG).unwrap(), Notice::Leave(id("r")));
+    // Requests that come at once are all passed on.
+    let runs = ["a", "b", "c"].map(id);
+    runs.iter().for_each(|run| assert!(other.ask_to_leave(owner, run)));
+    let asked: Vec<_> = runs.iter().map(|_| notices.recv_timeout(LONG).unwrap()).collect();
+    assert_eq!(asked, runs.map(Notice::Leave));
+    assert!(!other.ask_to_leave("1-2-3", &id("r")), "nobody has that name");
 }

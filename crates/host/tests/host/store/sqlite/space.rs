@@ -40,7 +40,7 @@ pub fn full_disk(disk: &Path) {
     assert!(written > 20, "{written}");
     // What is kept back is for what is urgent alone.
     assert_eq!(log.append(&store, &["small"]), Err(AppendError::NoSpace));
-    assert!(matches!(store.create(&[new_run("new")]), Err(StoreError::Failed(_))));
+    assert!(matches!(store.create(&[new_run("new")]), Err(StoreError::NoSpace)));
     let mut cancel = log.row(&["cancel"]);
     cancel.urgent = true;
     log.wrote(&cancel.batch.clone());

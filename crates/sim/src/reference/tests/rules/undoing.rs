@@ -75,7 +75,7 @@ fn an_undo_is_retried_as_it_says() {
 }
 
 #[test]
-fn items_and_passes_are_undone_too_and_calls_undo_themselves() {
+fn items_passes_and_calls_that_succeeded_are_undone_too() {
     let other = workflow("other", graph(vec![undoing("x")]));
     let call =
         Step::new(id("c"), Kind::Call(Box::new(Call { workflow: "other".into(), exports: Vec::new() })));
@@ -83,8 +83,8 @@ fn items_and_passes_are_undone_too_and_calls_undo_themselves() {
     let e = each("e", json!([1, 2]), EachErrors::FailFast, inner);
     let root = workflow("w", routed(vec![e, call, undoing("z")]));
     let expected = evaluate(&plan_of(root, &[other], json!({})), &World::failing(&["z"])).unwrap();
-    assert_eq!(expected.undone, ["e[1]/i", "e[0]/i"]);
-    assert_eq!(expected.steps["c/x"].status, S::Succeeded);
+    assert_eq!(expected.undone, ["c/x", "e[1]/i", "e[0]/i"]);
+    assert_eq!(expected.steps["c/x"].status, S::Undone);
 }
 
 #[test]

@@ -1,0 +1,209 @@
+//! Reload: which results of a run a fork with another plan can begin with.
+//!
+//! Owns the comparison. A result stands if its step is defined, given and set up as it was, ended well enough, and follows
+//! only what stands. Steps are known by their ids; their numbers may be others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Again, Fork, InstanceIx, NoFork, Past, Route, RunPhase,
+    fork::{Renumber, spread},
+    past::End,
+};
+use crate::{
+    expr::{Expr, Root},
+    ir::Step,
+    plan::{Next, Plan, ScopeEntry},
+};
+
+impl Past {
+    /// Returns the start of a fork with another plan: the results of steps that have the same definition and the same inputs
+    /// in both. `from` names a step that runs again in any case; `is_set_up_anew` says of a step of the new plan whether its
+    /// agent or tool has other settings.
+    pub fn reload(
+        &self,
+        plan: &Plan,
+        from: Option<&str>,
+        is_set_up_anew: &dyn Fn(&Step) -> bool,
+    ) -> Result<Fork, NoFork> {
+        if self.state.phase != RunPhase::Closed {
+            return Err(NoFork::NotOver);
+        }
+        let entry = plan.definition.scope(plan.definition.root().root);
+        let is = |step: &str| entry.scope.steps.iter().any(|known| known.id.as_str() == step);
+        if let Some(step) = from.filter(|from| !is(from)) {
+            let known = entry.scope.steps.iter().map(|step| step.id.to_string()).collect();
+            return Err(NoFork::Unknown { step: step.to_owned(), known });
+        }
+        let (reload, mapped) = (ReloadRequest { plan, from, is_set_up_anew }, self.mapped(entry));
+        let ends = self.inside(InstanceIx::ROOT);
+        let (kept, again) = match entry.is_routed() {
+            true => self.cut_route(&reload, ends, &mapped),
+            false => self.choose_anew(&reload, ends, &mapped),
+        };
+        let (reused, attempts) = Renumber::all(self, &kept, &mapped);
+        let name = |step: &u32| entry.step(*step).id.to_string();
+        let mut named = BTreeSet::new();
+        let first = kept.iter().map(|end| mapped[&end.step.at.1]).filter(|step| named.insert(*step));
+        let steps = first.map(|step| name(&step)).collect();
+        let again = again.iter().filter(|(step, _)| !named.contains(step));
+        let again = again.map(|(step, why)| (name(step), *why)).collect();
+        let removed = (0..self.root().len()).filter(|step| !mapped.contains_key(step));
+        let removed = removed.map(|step| self.root().step(step).id.to_string()).collect();
+        Ok(Fork { reused, attempts, steps, again, removed })
+    }
+
+    /// The numbers that steps of the root have in another scope: those of the same id.
+    fn mapped(&self, entry: &ScopeEntry) -> BTreeMap<u32, u32> {
+        let numbers: BTreeMap<&str, u32> =
+            (0..).zip(&entry.scope.steps).map(|(i, step)| (step.id.as_str(), i)).collect();
+        let own = (0..).zip(&self.root().scope.steps);
+        own.filter_map(|(i, step)| Some((i, *numbers.get(step.id.as_str())?))).collect()
+    }
+
+    /// The reason to run a step of the new plan, apart from the steps before it. None: its result stands.
+    fn differs(
+        &self,
+        reload: &ReloadRequest<'_>,
+        ends: &[End],
+        old: Option<u32>,
+        new: u32,
+        inputs: &InputChanges,
+    ) -> Option<Again> {
+        let (definition, before) = (&reload.plan.definition, &self.plan.definition);
+        let at = (definition.root().root, new);
+        let Some(old) = old else { return Some(Again::New) };
+        if reload.from == Some(definition.scope(at.0).step(new).id.as_str()) {
+            return Some(Again::Asked);
+        }
+        let mut visits = ends.iter().filter(|end| end.step.at.1 == old).peekable();
+        if visits.peek().is_none() {
+            return Some(Again::NotDone);
+        }
+        if let Some(why) = visits.find_map(|end| self.spoilt(end)) {
+            return Some(why);
+        }
+        if !definition.is_same_step(at, before, (before.root().root, old))
+            || !self.leads_the_same(reload, old, new)
+        {
+            return Some(Again::Changed);
+        }
+        if inputs.variables || definition.reads_parameters(at, &inputs.parameters) {
+            return Some(Again::Inputs);
+        }
+        definition.any_step_within(at, reload.is_set_up_anew).then_some(Again::Settings)
+    }
+
+    /// Compares the parameters and variables of both plans.
+    fn changed(&self, reload: &ReloadRequest<'_>) -> InputChanges {
+        let (old, new) = (&self.plan, reload.plan);
+        let of = |plan: &Plan| plan.parameters.as_object().cloned().unwrap_or_default();
+        let (before, now) = (of(old), of(new));
+        let names = before.keys().chain(now.keys());
+        let parameters: BTreeSet<String> =
+            names.filter(|name| before.get(*name) != now.get(*name)).cloned().collect();
+        let (was, is) = (&old.definition.root().workflow.env, &new.definition.root().workflow.env);
+        let reads = |expr: &Expr| {
+            expr.reads().iter().any(|read| {
+                *read.root == Root::Input && read.path.first().is_none_or(|name| parameters.contains(name))
+            })
+        };
+        let variables = was != is || is.values().any(reads);
+        InputChanges { parameters, variables }
+    }
+
+    /// Returns true if the step has the same implicit successor in a scope of the same shape.
+    fn leads_the_same(&self, reload: &ReloadRequest<'_>, old: u32, new: u32) -> bool {
+        let definition = &reload.plan.definition;
+        let (before, now) = (self.root(), definition.scope(definition.root().root));
+        let next = |entry: &ScopeEntry, step: u32| match entry.next.get(step as usize) {
+            Some(Next::Step(to)) => Some(entry.step(*to).id.to_string()),
+            Some(Next::End) | None => None,
+        };
+        before.is_routed() == now.is_routed() && next(before, old) == next(now, new)
+    }
+
+    /// Of a graph: the results that stand, and all steps of the new plan that are done.
+    fn choose_anew<'a>(
+        &self,
+        reload: &ReloadRequest<'_>,
+        ends: &'a [End],
+        mapped: &BTreeMap<u32, u32>,
+    ) -> (Vec<&'a End>, BTreeMap<u32, Again>) {
+        let definition = &reload.plan.definition;
+        let entry = definition.scope(definition.root().root);
+        let old: BTreeMap<u32, u32> = mapped.iter().map(|(old, new)| (*new, *old)).collect();
+        let inputs = self.changed(reload);
+        let mut again: BTreeMap<u32, Again> = (0..entry.len())
+            .filter_map(|new| Some((new, self.differs(reload, ends, old.get(&new).copied(), new, &inputs)?)))
+            .collect();
+        follow(entry, &mut again);
+        let stands = |again: &BTreeMap<u32, Again>, end: &End| {
+            mapped.get(&end.step.at.1).is_some_and(|new| !again.contains_key(new))
+        };
+        let unsettled = |again: &BTreeMap<u32, Again>, end: &End| {
+            let by = end.step.settler.map(|by| mapped.get(&by));
+            by.is_some_and(|by| by.is_none_or(|by| again.contains_key(by))) && stands(again, end)
+        };
+        while let Some(end) = ends.iter().find(|end| unsettled(&again, end)) {
+            again.insert(mapped[&end.step.at.1], Again::Conflict);
+            follow(entry, &mut again);
+        }
+        (ends.iter().filter(|end| stands(&again, end)).collect(), again)
+    }
+
+    /// Of a routed scope: the visits before the first that does not stand, and what was visited from there on.
+    fn cut_route<'a>(
+        &self,
+        reload: &ReloadRequest<'_>,
+        ends: &'a [End],
+        mapped: &BTreeMap<u32, u32>,
+    ) -> (Vec<&'a End>, BTreeMap<u32, Again>) {
+        let inputs = self.changed(reload);
+        let (mut kept, mut again, mut cut) = (Vec::new(), BTreeMap::new(), false);
+        for end in ends {
+            let new = mapped.get(&end.step.at.1).copied();
+            let leads = |route| matches!(route, Some(Route::Step(to)) if !mapped.contains_key(&to));
+            let why = match new {
+                _ if cut => Some(Again::After),
+                Some(new) if end.step.settler.is_none() && !leads(end.step.route) => {
+                    self.differs(reload, ends, Some(end.step.at.1), new, &inputs)
+                }
+                Some(_) if end.step.settler.is_some() => Some(Again::Conflict),
+                _ => Some(Again::Changed),
+            };
+            match why {
+                None => kept.push(end),
+                Some(why) => {
+                    cut = true;
+                    new.map(|new| again.entry(new).or_insert(why));
+                }
+            }
+        }
+        (kept, again)
+    }
+}
+
+/// The plan with which a run is forked, where that is not its own.
+struct ReloadRequest<'a> {
+    plan: &'a Plan,
+    /// A step that is done again in any case.
+    from: Option<&'a str>,
+    is_set_up_anew: &'a dyn Fn(&Step) -> bool,
+}
+
+/// The differences between the inputs of two plans.
+struct InputChanges {
+    parameters: BTreeSet<String>,
+    /// The variables of the workflow, which all of its steps have.
+    variables: bool,
+}
+
+/// Adds all that comes after these steps.
+fn follow(entry: &ScopeEntry, again: &mut BTreeMap<u32, Again>) {
+    let mut marked = vec![false; entry.scope.steps.len()];
+    spread(entry, &mut marked, again.keys().copied().collect());
+    for (step, _) in (0..).zip(&marked).filter(|(_, marked)| **marked) {
+        again.entry(step).or_insert(Again::After);
+    }
+}

@@ -1,0 +1,321 @@
+//! The shape of a schema: what makes it expensive whatever the value, and the preparation that makes every visit count.
+//!
+//! A validator counts steps where it looks at the value ([`super::metered_json`]). [`prepare`] sees to it that it looks
+//! at the value each time it visits a subschema, and refuses schemas whose subschemas refer to one another so often, or
+//! so deeply, that a single value would take too long.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::metered_json::MatchCosts;
+use super::pattern_cost::{PatternCost, estimate_pattern};
+use crate::limits;
+
+/// Keywords whose value is a schema, or a list of schemas.
+const SCHEMAS: [&str; 16] = [
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "oneOf",
+    "prefixItems",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+/// Keywords whose value is an object of schemas.
+const NAMED_SCHEMAS: [&str; 6] =
+    ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
+/// Keywords whose schemas apply to the same value as the schema that they are in.
+const IN_PLACE: [&str; 7] = ["allOf", "anyOf", "else", "if", "not", "oneOf", "then"];
+const IN_PLACE_NAMED: [&str; 2] = ["dependencies", "dependentSchemas"];
+const REFERENCES: [&str; 3] = ["$dynamicRef", "$recursiveRef", "$ref"];
+/// The cost of a `format` whose check compiles the text as a regex.
+const REGEX_FORMAT_STATES: u64 = 1_000_000;
+
+/// The `type` that accepts every value.
+const ALL_TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+
+/// Removes from a message what [`prepare`] added to the schema that it quotes.
+pub(super) fn remove_preparation(message: &str) -> String {
+    let added = format!("\"type\":{}", json!(ALL_TYPES));
+    message.replace(&format!(",{added}"), "").replace(&added, "")
+}
+
+/// A schema that is ready to be compiled.
+#[derive(Debug)]
+pub(super) struct PreparedSchema {
+    pub(super) document: Value,
+    pub(super) costs: MatchCosts,
+    /// The levels of subschemas for each level of a value; none where the schema itself bounds them.
+    pub(super) levels: Option<usize>,
+}
+
+/// The reason why a schema is refused whatever the value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ExpansionError(pub(super) String);
+
+/// Prepares a schema for a validator that counts its steps.
+pub(super) fn prepare(document: &Value) -> Result<PreparedSchema, ExpansionError> {
+    let mut survey = SchemaExpansion::new(document);
+    survey.visit_all()?;
+    survey.measure_all()?;
+    let costs = survey.match_costs()?;
+    let levels = survey.measures.values().flatten().map(|measure| measure.levels).max();
+    let bounded = survey.measure_depth(document, 0) <= limits::SCHEMA_STACK;
+    Ok(PreparedSchema { document: survey.rebuild(document), costs, levels: levels.filter(|_| !bounded) })
+}
+
+/// The address of a part of the document, which names it.
+type PartId = *const Value;
+
+struct SchemaExpansion<'a> {
+    /// The roots of resources: references are resolved against each of them, which finds more than is meant at worst.
+    roots: Vec<&'a Value>,
+    anchors: BTreeMap<&'a str, Vec<&'a Value>>,
+    /// The subschemas that were found.
+    schemas: BTreeMap<PartId, &'a Map<String, Value>>,
+    todo: Vec<&'a Value>,
+    references: BTreeSet<&'a str>,
+    /// The number of in-place visits and levels of a subschema; none while it is being measured.
+    measures: BTreeMap<PartId, Option<Measure>>,
+    /// The levels of a subschema with all that is in it; more than any limit where it refers to itself.
+    depths: BTreeMap<PartId, usize>,
+}
+
+/// The visits of subschemas that a visit of one leads to for the same value.
+#[derive(Debug, Clone, Copy, Default)]
+struct Measure {
+    visits: usize,
+    levels: usize,
+}
+
+impl<'a> SchemaExpansion<'a> {
+    fn new(document: &'a Value) -> SchemaExpansion<'a> {
+        SchemaExpansion {
+            roots: vec![document],
+            anchors: BTreeMap::new(),
+            schemas: BTreeMap::new(),
+            todo: vec![document],
+            references: BTreeSet::new(),
+            measures: BTreeMap::new(),
+            depths: BTreeMap::new(),
+        }
+    }
+
+    /// Finds all subschemas: those at known places, and those that are referred to.
+    fn visit_all(&mut self) -> Result<(), ExpansionError> {
+        loop {
+            while let Some(value) = self.todo.pop() {
+                self.visit(value)?;
+            }
+            let found: Vec<&Value> =
+                self.references.iter().flat_map(|reference| self.resolve(reference)).collect();
+            self.todo.extend(found.into_iter().filter(|value| {
+                value.is_object() && !self.schemas.contains_key(&std::ptr::from_ref(*value))
+            }));
+            if self.todo.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn visit(&mut self, value: &'a Value) -> Result<(), ExpansionError> {
+        let Some(schema) = value.as_object() else { return Ok(()) };
+        if self.schemas.insert(value, schema).is_some() {
+            return Ok(());
+        }
+        for (keyword, part) in schema {
+            let keyword = keyword.as_str();
+            match part {
+                Value::String(text) if keyword == "$id" || keyword == "id" => match text.strip_prefix('#') {
+                    Some(anchor) => self.anchors.entry(anchor).or_default().push(value),
+                    None => self.add_root(value)?,
+                },
+                Value::String(anchor) if keyword == "$anchor" || keyword == "$dynamicAnchor" => {
+                    self.anchors.entry(anchor).or_default().push(value);
+                }
+                Value::String(reference) if REFERENCES.contains(&keyword) => {
+                    self.references.insert(reference);
+                }
+                _ => {}
+            }
+        }
+        self.todo.extend(subschemas(schema, &SCHEMAS, &NAMED_SCHEMAS));
+        Ok(())
+    }
+
+    fn add_root(&mut self, value: &'a Value) -> Result<(), ExpansionError> {
+        if !self.roots.iter().any(|root| std::ptr::eq(*root, value)) {
+            self.roots.push(value);
+        }
+        if self.roots.len() > limits::SCHEMA_RESOURCES {
+            return Err(ExpansionError(format!("more than {} `$id`s", limits::SCHEMA_RESOURCES)));
+        }
+        Ok(())
+    }
+
+    /// All that a reference may mean.
+    fn resolve(&self, reference: &str) -> Vec<&'a Value> {
+        let fragment = reference.split_once('#').map_or("", |(_, fragment)| fragment);
+        let fragment = decode_percent(fragment);
+        if fragment.is_empty() || fragment.starts_with('/') {
+            return self.roots.iter().filter_map(|root| root.pointer(&fragment)).collect();
+        }
+        self.anchors.get(fragment.as_str()).cloned().unwrap_or_default()
+    }
+
+    fn measure_all(&mut self) -> Result<(), ExpansionError> {
+        let all: Vec<PartId> = self.schemas.keys().copied().collect();
+        all.into_iter().try_for_each(|id| self.measure(id, 0).map(drop))
+    }
+
+    /// The visits that a visit of this subschema leads to for the same value.
+    fn measure(&mut self, id: PartId, level: usize) -> Result<Measure, ExpansionError> {
+        const LEAF: Measure = Measure { visits: 1, levels: 1 };
+        let too_deep = || {
+            let most = limits::SCHEMA_LEVELS;
+            ExpansionError(format!("subschemas apply inside one another more than {most} levels deep"))
+        };
+        let Some(schema) = self.schemas.get(&id).copied() else { return Ok(LEAF) };
+        match self.measures.get(&id) {
+            Some(Some(known)) => return Ok(*known),
+            // A reference to a schema around it for the same value: validators break such cycles.
+            Some(None) => return Ok(LEAF),
+            None => {}
+        }
+        if level > limits::SCHEMA_LEVELS {
+            return Err(too_deep());
+        }
+        self.measures.insert(id, None);
+        let mut sum = LEAF;
+        for part in subschemas(schema, &IN_PLACE, &IN_PLACE_NAMED) {
+            let inner = self.measure(part, level + 1)?;
+            sum.visits = sum.visits.saturating_add(inner.visits);
+            sum.levels = sum.levels.max(inner.levels + 1);
+        }
+        for reference in REFERENCES.iter().filter_map(|keyword| schema.get(*keyword)?.as_str()) {
+            let mut most = Measure::default();
+            for target in self.resolve(reference) {
+                let inner = self.measure(target, level + 1)?;
+                most.visits = most.visits.max(inner.visits);
+                most.levels = most.levels.max(inner.levels);
+            }
+            sum.visits = sum.visits.saturating_add(most.visits);
+            sum.levels = sum.levels.max(most.levels + 1);
+        }
+        if sum.levels > limits::SCHEMA_LEVELS {
+            return Err(too_deep());
+        }
+        if sum.visits > limits::SCHEMA_EXPANSION {
+            let most = limits::SCHEMA_EXPANSION;
+            return Err(ExpansionError(format!("one value would be checked by more than {most} subschemas")));
+        }
+        self.measures.insert(id, Some(sum));
+        Ok(sum)
+    }
+
+    /// The most levels that a validator can be inside of this subschema, whatever the value.
+    fn measure_depth(&mut self, id: PartId, level: usize) -> usize {
+        let Some(schema) = self.schemas.get(&id).copied() else { return 1 };
+        if let Some(known) = self.depths.get(&id) {
+            return *known;
+        }
+        if level > limits::SCHEMA_STACK {
+            return usize::MAX;
+        }
+        self.depths.insert(id, usize::MAX);
+        let references = REFERENCES.iter().filter_map(|keyword| schema.get(*keyword)?.as_str());
+        let mut inner: Vec<&Value> = references.flat_map(|reference| self.resolve(reference)).collect();
+        inner.extend(subschemas(schema, &SCHEMAS, &NAMED_SCHEMAS));
+        let deepest = inner.into_iter().map(|part| self.measure_depth(part, level + 1)).max();
+        let depth = deepest.unwrap_or(0).saturating_add(1);
+        self.depths.insert(id, depth);
+        depth
+    }
+
+    /// The costs of the patterns in it.
+    fn match_costs(&self) -> Result<MatchCosts, ExpansionError> {
+        let mut costs = MatchCosts::default();
+        let mut compiled: u64 = 0;
+        for schema in self.schemas.values() {
+            if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
+                let PatternCost { states, matching } = estimate_pattern(pattern);
+                compiled = compiled.saturating_add(states);
+                costs.per_string = costs.per_string.max(matching);
+            }
+            if schema.get("format").is_some_and(|format| format == "regex") {
+                costs.per_string = costs.per_string.max(REGEX_FORMAT_STATES);
+            }
+            let patterns = schema.get("patternProperties").and_then(Value::as_object);
+            for pattern in patterns.into_iter().flat_map(Map::keys) {
+                let PatternCost { states, matching } = estimate_pattern(pattern);
+                compiled = compiled.saturating_add(states);
+                costs.per_member_name = costs.per_member_name.saturating_add(matching);
+            }
+        }
+        match compiled > limits::SCHEMA_PATTERN_STATES {
+            true => Err(ExpansionError("its patterns are too large".to_owned())),
+            false => Ok(costs),
+        }
+    }
+
+    /// The document with a `type` in each subschema that has none: validators look at it first.
+    fn rebuild(&self, part: &Value) -> Value {
+        match part {
+            Value::Array(items) => Value::Array(items.iter().map(|item| self.rebuild(item)).collect()),
+            Value::Object(members) => {
+                let rebuilt = members.iter().map(|(name, part)| (name.clone(), self.rebuild(part)));
+                let mut rebuilt: Map<String, Value> = rebuilt.collect();
+                if self.schemas.contains_key(&std::ptr::from_ref(part)) && !rebuilt.contains_key("type") {
+                    rebuilt.insert("type".to_owned(), json!(ALL_TYPES));
+                }
+                Value::Object(rebuilt)
+            }
+            scalar => scalar.clone(),
+        }
+    }
+}
+
+/// The parts of a schema that are schemas, by the keywords that may hold them.
+fn subschemas<'a>(schema: &'a Map<String, Value>, direct: &[&str], named: &[&str]) -> Vec<&'a Value> {
+    let mut found = Vec::new();
+    for (keyword, part) in schema {
+        match part {
+            Value::Array(items) if direct.contains(&keyword.as_str()) => found.extend(items),
+            Value::Object(members) if named.contains(&keyword.as_str()) => found.extend(members.values()),
+            part if direct.contains(&keyword.as_str()) => found.push(part),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// A fragment of a URI as text. What is no encoding stays as it is.
+fn decode_percent(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        let digits = bytes.get(at + 1..at + 3).filter(|_| *byte == b'%');
+        let code = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(code) => {
+                decoded.push(code);
+                at += 3;
+            }
+            None => {
+                decoded.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}

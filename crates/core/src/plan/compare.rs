@@ -1,0 +1,56 @@
+//! Steps of two definitions, compared: which results of one are still those of the other.
+//!
+//! Owns what counts as the same definition of a step: everything that is written of it, of all that is inside of it, and of
+//! the workflows that it calls.
+
+use std::collections::BTreeSet;
+
+use super::{
+    definition::{Definition, ScopeIx},
+    sites::sites_of,
+};
+use crate::{expr::Root, ir::Step};
+
+impl Definition {
+    /// Returns true if a step and a step of another definition are defined alike.
+    pub fn is_same_step(&self, at: (ScopeIx, u32), other: &Definition, its: (ScopeIx, u32)) -> bool {
+        let (own, theirs) = (self.scope(at.0), other.scope(its.0));
+        let (own_inner, their_inner) = (&own.inner[at.1 as usize], &theirs.inner[its.1 as usize]);
+        own.step(at.1) == theirs.step(its.1)
+            && own_inner.len() == their_inner.len()
+            && own_inner.iter().zip(their_inner).all(|(own, its)| self.is_same_scope(*own, other, *its))
+    }
+
+    fn is_same_scope(&self, own: ScopeIx, other: &Definition, its: ScopeIx) -> bool {
+        let (entry, theirs) = (self.scope(own), other.scope(its));
+        // The root of a called workflow has no step around it, and belongs to what the workflow says as a whole.
+        let called = entry.parent.is_none() || theirs.parent.is_none();
+        if called && self.workflow_of(own).workflow != other.workflow_of(its).workflow {
+            return false;
+        }
+        let same = |i: u32| self.is_same_step((own, i), other, (its, i));
+        entry.len() == theirs.len() && (0..entry.len()).all(same)
+    }
+
+    /// Returns true if a step, or one inside of it, reads one of these parameters of its workflow.
+    pub fn reads_parameters(&self, at: (ScopeIx, u32), names: &BTreeSet<String>) -> bool {
+        let entry = self.scope(at.0);
+        let sites = sites_of(at.0, at.1, entry.step(at.1));
+        let reads = sites.iter().flat_map(|site| site.expr.reads()).any(|read| {
+            *read.root == Root::Input && read.path.first().is_none_or(|name| names.contains(name))
+        });
+        let own = |scope: &&ScopeIx| self.scope(**scope).workflow == entry.workflow;
+        let mut inner = entry.inner[at.1 as usize].iter().filter(own);
+        reads
+            || inner
+                .any(|scope| (0..self.scope(*scope).len()).any(|i| self.reads_parameters((*scope, i), names)))
+    }
+
+    /// Returns true if something holds for a step or for one inside of it, also in workflows that it calls.
+    pub fn any_step_within(&self, at: (ScopeIx, u32), holds: &dyn Fn(&Step) -> bool) -> bool {
+        let entry = self.scope(at.0);
+        let inside =
+            |scope: &ScopeIx| (0..self.scope(*scope).len()).any(|i| self.any_step_within((*scope, i), holds));
+        holds(entry.step(at.1)) || entry.inner[at.1 as usize].iter().any(inside)
+    }
+}

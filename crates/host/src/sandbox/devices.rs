@@ -1,0 +1,112 @@
+//! The `/dev` of a sandbox: the few devices that every program needs, terminals of its own, and shared memory of its own.
+//!
+//! None of them leads to the person's terminal, a disk or another machine. `/dev/tty` stands for the terminal that controls
+//! the session of the process that opens it; a worker's session has none.
+
+use std::{io, os::fd::OwnedFd, path::Path};
+
+use rustix::{
+    fs::{Mode, OFlags, mkdirat, openat, symlinkat},
+    io::Errno,
+    mount::{UnmountFlags, unmount},
+};
+
+use super::{
+    mounts,
+    view::{attach, clone_descriptor, clone_tree, new_filesystem},
+};
+
+/// Devices that are the same for everyone.
+const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// So many copies of `/dev` are tried.
+const COPIES: usize = 100;
+
+const LINKS: [(&str, &str); 5] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
+
+/// Devices of the machine, held so that they can be put into another `/dev`.
+#[derive(Debug)]
+pub(super) struct DeviceNodes(Vec<(&'static str, OwnedFd)>);
+
+impl DeviceNodes {
+    pub fn hold() -> io::Result<DeviceNodes> {
+        let mut held = Vec::new();
+        for name in NODES {
+            match clone_tree(&Path::new("/dev").join(name)) {
+                Ok(tree) => held.push((name, tree)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(DeviceNodes(held))
+    }
+
+    /// Replaces `/dev` in the view of this process.
+    pub fn mount(&self) -> io::Result<()> {
+        let filled = self.make_dev()?;
+        cover_read_only(&filled)?;
+        for (name, tree) in &self.0 {
+            doing(name, attach(tree, &Path::new("/dev").join(name)))?;
+        }
+        let shared_memory = doing("making shm", new_filesystem("tmpfs", &[("mode", "1777")]))?;
+        doing("shm", attach(&shared_memory, Path::new("/dev/shm")))?;
+        let terminals = new_filesystem("devpts", &[("mode", "0620"), ("ptmxmode", "0666")]);
+        match terminals {
+            Ok(terminals) => doing("pts", attach(&terminals, Path::new("/dev/pts"))),
+            // Some containers have no terminals to give. Programs that want one say so.
+            Err(error) if is_refusal(&error) => Ok(()),
+            Err(error) => doing("making pts", Err(error)),
+        }
+    }
+
+    /// Mounts a new `/dev` with places for everything that belongs there.
+    fn make_dev(&self) -> io::Result<OwnedFd> {
+        let dev = doing("making it", new_filesystem("tmpfs", &[("mode", "0755"), ("size", "64k")]))?;
+        doing("attaching it first", attach(&dev, Path::new("/dev")))?;
+        for (name, _) in &self.0 {
+            openat(&dev, *name, OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC, Mode::from(0o444))?;
+        }
+        for folder in ["pts", "shm"] {
+            mkdirat(&dev, folder, Mode::from(0o755))?;
+        }
+        for (name, target) in LINKS {
+            symlinkat(target, &dev, name)?;
+        }
+        Ok(dev)
+    }
+}
+
+/// Covers the new `/dev` with a copy of it that is read-only.
+///
+/// A mount is copied instead of made read-only itself because the kernel refuses that for a mount that it counts as being
+/// written. Under load it does so now and then for a mount that nobody wrote to, and for as long as that mount exists, so that
+/// another copy is made then.
+fn cover_read_only(filled: &OwnedFd) -> io::Result<()> {
+    for _ in 0..COPIES {
+        let copy = doing("copying it", clone_descriptor(filled))?;
+        doing("attaching it", attach(&copy, Path::new("/dev")))?;
+        match mounts::try_make_read_only(&copy) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+                doing("detaching it", unmount("/dev", UnmountFlags::DETACH).map_err(io::Error::from))?;
+            }
+            done => return doing("making it read-only", done),
+        }
+    }
+    doing("making it read-only", Err(Errno::BUSY.into()))
+}
+
+/// Says in an error what was being done.
+fn doing<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| io::Error::new(error.kind(), format!("{what}: {error}")))
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    let refusals = [Errno::PERM, Errno::ACCESS, Errno::NODEV, Errno::INVAL];
+    Errno::from_io_error(error).is_some_and(|errno| refusals.contains(&errno))
+}

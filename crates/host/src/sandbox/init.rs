@@ -1,0 +1,303 @@
+//! The first process inside of a sandbox: it builds the worker's view, gives up its privileges, starts the worker and reaps
+//! orphans. Where the machine has no process namespaces it becomes the worker.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::Path,
+    process::{Command, ExitCode, ExitStatus},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    time::Duration,
+};
+
+use rustix::{
+    fs::{Mode, OFlags, open},
+    io::Errno,
+    process::{
+        Pid, Signal, WaitOptions, fchdir, kill_process, set_parent_process_death_signal, setsid, wait,
+    },
+};
+use serde_json::json;
+
+use super::{
+    Enforcement, SandboxSpec, filter, landlock, privileges,
+    request::{LaunchRequest, own_pid, receive_environment},
+    view::{self, ViewError},
+};
+use crate::worker::{How, MARK_VARIABLE, Refused, parent_of, refusal};
+
+/// How long what the worker started may take to end after it.
+const SETTLE: Duration = Duration::from_millis(500);
+/// How long what it left behind is asked to end before it is killed.
+const LEFT_GRACE: Duration = Duration::from_secs(2);
+
+/// The file in which a worker reports why it failed.
+const ERROR_FILE: &str = "SKEIN_ERROR";
+
+/// The exit status of shells for a command that cannot be run.
+const CANNOT_RUN: u8 = 126;
+
+type Environment = Vec<(OsString, OsString)>;
+
+/// The end of the worker, as init reports it to the monitor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkerEnd {
+    Exited(i32),
+    Signalled(i32),
+}
+
+impl WorkerEnd {
+    pub fn from_status(status: ExitStatus) -> WorkerEnd {
+        match status.signal() {
+            Some(signal) => WorkerEnd::Signalled(signal),
+            None => WorkerEnd::Exited(status.code().unwrap_or(i32::from(CANNOT_RUN))),
+        }
+    }
+
+    pub fn parse(line: &str) -> Option<WorkerEnd> {
+        let (word, number) = line.trim_end().split_once(' ')?;
+        let number = number.parse().ok()?;
+        match word {
+            "exited" => Some(WorkerEnd::Exited(number)),
+            "signalled" => Some(WorkerEnd::Signalled(number)),
+            _ => None,
+        }
+    }
+
+    fn line(self) -> String {
+        match self {
+            WorkerEnd::Exited(code) => format!("exited {code}\n"),
+            WorkerEnd::Signalled(signal) => format!("signalled {signal}\n"),
+        }
+    }
+}
+
+/// The reason why a program was not started in a sandbox.
+#[derive(Debug)]
+pub(super) struct LaunchFailure(How);
+
+impl LaunchFailure {
+    /// A failure that a retry would meet again.
+    pub fn permanent(why: impl Into<String>) -> LaunchFailure {
+        LaunchFailure(How::NotExecutable(why.into()))
+    }
+
+    pub fn temporary(doing: &str, error: io::Error) -> LaunchFailure {
+        LaunchFailure(How::CannotStart(Refused::Other(format!("{doing}: {error}"))))
+    }
+
+    fn is_permanent(&self) -> bool {
+        matches!(self.0, How::NotExecutable(_))
+    }
+
+    /// Reports the failure as a worker would.
+    pub fn report(&self, environment: &Environment) -> ExitCode {
+        let message = self.0.message();
+        eprintln!("[skein: {message}]");
+        if let Some((_, file)) = environment.iter().rev().find(|(name, _)| name == ERROR_FILE) {
+            let class = if matches!(self.0, How::CannotStart(_)) { "transient" } else { "non_retryable" };
+            // The log has it too.
+            let _ = fs::write(file, json!({"class": class, "message": message}).to_string());
+        }
+        ExitCode::from(CANNOT_RUN)
+    }
+}
+
+/// Starts the worker in its sandbox and stays until it has ended.
+pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    close_fds::set_fds_cloexec(3, &[]);
+    let mut environment = receive_environment();
+    // Processes of a worker are found by it.
+    environment.extend(std::env::var_os(MARK_VARIABLE).map(|mark| (MARK_VARIABLE.into(), mark)));
+    let Some(request) = LaunchRequest::receive() else {
+        return LaunchFailure::permanent("the sandbox got no request").report(&environment);
+    };
+    match start(&request, arguments, &environment) {
+        Ok(code) => code,
+        Err(failure) => failure.report(&environment),
+    }
+}
+
+fn start(
+    request: &LaunchRequest,
+    mut arguments: impl Iterator<Item = OsString>,
+    environment: &Environment,
+) -> Result<ExitCode, LaunchFailure> {
+    let mut report = request.report.and_then(|number| {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        open(format!("/proc/self/fd/{number}"), flags, Mode::empty()).ok().map(File::from)
+    });
+    end_with_monitor(request.parent)?;
+    // No terminal controls the session of a worker.
+    setsid().map_err(|error| LaunchFailure::temporary("cannot start a session", error.into()))?;
+    let confined = confine(request);
+    if request.probe {
+        println!("{}", json!(confined.map_err(|failure| failure.0.message())));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(program) = arguments.next() else {
+        return Err(LaunchFailure::permanent("there is no program to start in the sandbox"));
+    };
+    announce(confined, &request.spec)?;
+    enter_directory(&request.spec)?;
+    let mut command = Command::new(&program);
+    command.args(arguments).env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+    let refused = |error: &io::Error| {
+        let directory = std::env::current_dir().unwrap_or_default();
+        LaunchFailure(refusal(error, Path::new(&program), &directory))
+    };
+    if own_pid() != 1 {
+        return Err(refused(&command.exec()));
+    }
+    let _ = rustix::thread::set_name(c"skein-init");
+    let child = command.process_group(0).spawn().map_err(|error| refused(&error))?;
+    drop(command);
+    release_stdio();
+    let end = reap_until(Pid::from_child(&child));
+    if let Some(report) = &mut report {
+        let _ = report.write_all(end.line().as_bytes());
+    }
+    end_rest();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the kernel end this process when the monitor ends. The kernel says 0 for a parent in another namespace, so the
+/// check asks `/proc`, which is still the engine's.
+fn end_with_monitor(monitor: i32) -> Result<(), LaunchFailure> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| LaunchFailure::temporary("cannot follow the monitor's end", error.into()))?;
+    match parent_of(Path::new("/proc/self/stat")) {
+        Some(parent) if parent == monitor => Ok(()),
+        _ => Err(LaunchFailure::permanent("the monitor ended before the worker started")),
+    }
+}
+
+/// Enforces as much of the sandbox as this machine can.
+fn confine(request: &LaunchRequest) -> Result<Enforcement, LaunchFailure> {
+    let why = match &request.no_namespaces {
+        Some(why) => why.clone(),
+        None => match view::build(&request.spec, request.is_root) {
+            Ok(()) => {
+                give_up_privileges(&request.spec)?;
+                landlock::scope();
+                return Ok(Enforcement::Full);
+            }
+            Err(ViewError::Unsupported(why)) => why,
+            Err(ViewError::Failed(why, error)) => return Err(LaunchFailure::temporary(&why, error)),
+        },
+    };
+    match landlock::restrict(&request.spec) {
+        Ok(()) => {
+            give_up_privileges(&request.spec)?;
+            landlock::scope();
+            Ok(Enforcement::WritesOnly)
+        }
+        Err(ViewError::Unsupported(neither)) => {
+            Err(LaunchFailure::permanent(format!("this machine cannot enforce a sandbox: {why}; {neither}")))
+        }
+        Err(ViewError::Failed(why, error)) => Err(LaunchFailure::temporary(&why, error)),
+    }
+}
+
+fn give_up_privileges(spec: &SandboxSpec) -> Result<(), LaunchFailure> {
+    privileges::drop_all().map_err(|error| LaunchFailure::temporary("cannot give up capabilities", error))?;
+    filter::apply(spec.no_network)
+        .map_err(|error| LaunchFailure::temporary("cannot filter system calls", io::Error::other(error)))
+}
+
+/// Says in the log what is not enforced, or refuses to go on.
+fn announce(confined: Result<Enforcement, LaunchFailure>, spec: &SandboxSpec) -> Result<(), LaunchFailure> {
+    match confined {
+        Ok(Enforcement::Full) => {}
+        Ok(Enforcement::WritesOnly) => {
+            if let Some(open) = landlock::writable_hidden_place(spec) {
+                eprintln!("[skein: the worker can reach {}; `--state` can be elsewhere]", open.display());
+            }
+        }
+        // A sandbox that was begun and is not whole is no sandbox that this machine cannot enforce: another worker may
+        // have moved a folder meanwhile.
+        Err(failure) if spec.optional && failure.is_permanent() => {
+            eprintln!("[skein: the worker is not confined: {}]", failure.0.message());
+        }
+        Err(failure) => return Err(failure),
+    }
+    Ok(())
+}
+
+/// Enters the working directory in the view of this process.
+fn enter_directory(spec: &SandboxSpec) -> Result<(), LaunchFailure> {
+    let Some(place) = &spec.directory else { return Ok(()) };
+    let entered = place.open().and_then(|folder| Ok(fchdir(folder)?));
+    entered.map_err(|error| LaunchFailure::temporary("cannot enter the working directory", error))
+}
+
+/// Lets go of the worker's streams.
+pub(super) fn release_stdio() {
+    if let Ok(null) = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+}
+
+/// Reaps every process that ends, until the worker has.
+fn reap_until(worker: Pid) -> WorkerEnd {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == worker => {
+                return WorkerEnd::from_status(ExitStatus::from_raw(status.as_raw()));
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return WorkerEnd::Exited(i32::from(CANNOT_RUN)),
+        }
+    }
+}
+
+/// Waits for what the worker left running, then asks it to end. The kernel kills what is left when this process ends.
+fn end_rest() {
+    if matches!(wait(WaitOptions::NOHANG), Err(Errno::CHILD)) {
+        return;
+    }
+    let (sender, gone) = mpsc::channel();
+    let reaper = std::thread::Builder::new().name("reap".into()).spawn(move || {
+        while !matches!(wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
+        let _ = sender.send(());
+    });
+    if reaper.is_err() || is_over(&gone, SETTLE) {
+        return;
+    }
+    ask_all_to_end();
+    is_over(&gone, LEFT_GRACE);
+}
+
+fn is_over(gone: &Receiver<()>, within: Duration) -> bool {
+    !matches!(gone.recv_timeout(within), Err(RecvTimeoutError::Timeout))
+}
+
+/// Asks every other process of the namespace to end.
+fn ask_all_to_end() {
+    for name in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let number = name.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+        if let Some(pid) = number.filter(|number| *number > 1).and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_worker_reads_as_it_is_written() {
+        for end in [WorkerEnd::Exited(0), WorkerEnd::Exited(255), WorkerEnd::Signalled(9)] {
+            assert_eq!(WorkerEnd::parse(&end.line()), Some(end));
+        }
+        for line in ["", "exited", "exited x", "stopped 3"] {
+            assert_eq!(WorkerEnd::parse(line), None, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! The view of the file system that a worker has.
+//!
+//! Owns the order of things: what is to be seen or written is held first, then everything becomes read-only, then `/dev`,
+//! `/proc`, `/run` and `/tmp` are replaced by ones of the sandbox's own, and then what was held is put back, outer folders
+//! before inner ones. Other processes see nothing of this, and it ends with the last process that has this view. It needs
+//! no privileges: a user who has none gets them over namespaces of their own, and loses them when the program starts.
+//!
+//! Every path is resolved without following links and compared with what the engine found there ([`super::place`]), and is
+//! then used by descriptor, so that nobody can lead it elsewhere in between.
+
+use std::{
+    fs, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{FileType, Mode, OFlags, fstat, mkdirat, open, openat, symlinkat},
+    io::Errno,
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+        fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
+    },
+};
+
+use super::{
+    SandboxPlace, SandboxSpec,
+    devices::DeviceNodes,
+    mounts::{self, MountEntry},
+    place::{exists, resolve},
+};
+
+/// Folders that many programs share, among them sockets of programs that do what they are asked. Each sandbox has its own.
+const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
+const RUNTIME: [&str; 2] = ["/run", "/var/run"];
+pub(super) const SHARED: [&str; 5] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev"];
+
+/// Links in `/run` by which some systems find their programs.
+const RUNTIME_LINKS: [&str; 3] = ["current-system", "booted-system", "opengl-driver"];
+
+/// The file that says how names of hosts are resolved. On many systems it is a link into `/run`.
+const RESOLVER: &str = "/etc/resolv.conf";
+
+/// Files of `/proc` by which root changes or reads the machine, and folders of such files.
+const KERNEL_READ_ONLY: [&str; 5] =
+    ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
+const KERNEL_HIDDEN: [&str; 12] = [
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/mtrr",
+    "/proc/pagetypeinfo",
+    "/proc/sched_debug",
+    "/proc/slabinfo",
+    "/proc/timer_list",
+    "/proc/vmallocinfo",
+];
+
+/// As many sockets of other programs are hidden.
+const MOST_SOCKETS: usize = 256;
+
+/// The reason why nothing is enforced.
+#[derive(Debug)]
+pub(super) enum ViewError {
+    /// This machine lets nobody build one. Nothing was changed.
+    Unsupported(String),
+    /// It was begun and is not whole.
+    Failed(String, io::Error),
+}
+
+trait ErrorContext<T> {
+    fn context(self, doing: impl FnOnce() -> String) -> Result<T, ViewError>;
+}
+
+impl<T, E: Into<io::Error>> ErrorContext<T> for Result<T, E> {
+    fn context(self, doing: impl FnOnce() -> String) -> Result<T, ViewError> {
+        self.map_err(|error| ViewError::Failed(doing(), error.into()))
+    }
+}
+
+/// A file or folder and its treatment.
+struct Layer<'a> {
+    at: &'a Path,
+    treatment: Treatment,
+}
+
+enum Treatment {
+    Hidden(OwnedFd),
+    Shown(OwnedFd),
+    Writable(OwnedFd),
+}
+
+/// Everything that is held before the view changes.
+struct PreparedPlaces<'a> {
+    devices: DeviceNodes,
+    layers: Vec<Layer<'a>>,
+    /// A copy for each folder that it takes the place of.
+    scratch: Vec<OwnedFd>,
+    resolver: Option<(PathBuf, OwnedFd)>,
+    runtime_links: Vec<(&'static str, PathBuf)>,
+    sockets: Vec<PathBuf>,
+}
+
+/// Builds the view that a sandbox describes.
+pub(super) fn build(spec: &SandboxSpec, is_root: bool) -> Result<(), ViewError> {
+    let unsupported = |doing: &str, error: io::Error| ViewError::Unsupported(format!("{doing}: {error}"));
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(|error| unsupported("separating mounts", error.into()))?;
+    new_filesystem("tmpfs", &[]).map_err(|error| unsupported("creating a file system", error))?;
+    let held = PreparedPlaces::take(spec)?;
+    protect_all(spec)?;
+    replace_shared(&held, spec, is_root)?;
+    for layer in &held.layers {
+        layer.put().context(|| format!("placing {}", layer.at.display()))?;
+    }
+    held.hide_sockets(spec);
+    seal(&held.layers)?;
+    verify(spec, &held.layers)
+}
+
+impl<'a> PreparedPlaces<'a> {
+    fn take(spec: &'a SandboxSpec) -> Result<PreparedPlaces<'a>, ViewError> {
+        let clone = |place: &SandboxPlace| {
+            let tree = place.open().and_then(|found| clone_descriptor(&found));
+            tree.context(|| format!("opening {}", place.path.display()))
+        };
+        let mut layers = Vec::new();
+        for place in &spec.writes {
+            layers.push(Layer { at: &place.path, treatment: Treatment::Writable(clone(place)?) });
+        }
+        for place in &spec.shows {
+            layers.push(Layer { at: &place.path, treatment: Treatment::Shown(clone(place)?) });
+        }
+        for cover in &spec.covers {
+            layers.push(Layer { at: &cover.at, treatment: Treatment::Shown(clone(&cover.source)?) });
+        }
+        for place in &spec.hides {
+            let found = place.open().context(|| format!("opening {}", place.path.display()))?;
+            layers.push(Layer { at: &place.path, treatment: Treatment::Hidden(found) });
+        }
+        // Outer places first. A place that is both written and shown is shown.
+        layers.sort_by_key(|layer| (layer.at.components().count(), layer.at));
+        let resolver = fs::canonicalize(RESOLVER).ok().filter(|path| is_within(path, &RUNTIME));
+        Ok(PreparedPlaces {
+            devices: DeviceNodes::hold().context(|| "opening devices".to_owned())?,
+            layers,
+            scratch: match &spec.scratch {
+                Some(place) => TEMPORARY.iter().map(|_| clone(place)).collect::<Result<_, _>>()?,
+                None => Vec::new(),
+            },
+            resolver: resolver.and_then(|path| Some((path.clone(), clone_tree(&path).ok()?))),
+            runtime_links: runtime_links(),
+            sockets: sockets_of_others(),
+        })
+    }
+
+    /// Hides sockets of other programs that have a path outside of the folders that are replaced anyway. Those that are
+    /// made later are not hidden, which docs/security.md says.
+    fn hide_sockets(&self, spec: &SandboxSpec) {
+        let own = |path: &Path| {
+            spec.writes.iter().chain(&spec.shows).any(|place| path.starts_with(&place.path))
+                && !spec.writes_everywhere
+        };
+        for path in self.sockets.iter().filter(|path| !own(path) && exists(path)) {
+            // One that this user cannot reach needs no hiding.
+            let _ = cover(path);
+        }
+    }
+}
+
+fn runtime_links() -> Vec<(&'static str, PathBuf)> {
+    let read = |name: &'static str| Some((name, fs::read_link(Path::new(RUNTIME[0]).join(name)).ok()?));
+    RUNTIME_LINKS.into_iter().filter_map(read).collect()
+}
+
+/// The paths of sockets that programs of this machine listen on, without links. The kernel lists them as they were bound: a
+/// socket that was bound by a relative path, or was renamed, is not found.
+fn sockets_of_others() -> Vec<PathBuf> {
+    let list = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let bound = list.lines().filter_map(|line| Some(&line[line.find(" /")? + 1..]));
+    let paths = bound.filter_map(|path| fs::canonicalize(path).ok());
+    let mut paths: Vec<PathBuf> = paths.filter(|path| !is_within(path, &SHARED)).collect();
+    paths.sort();
+    paths.dedup();
+    paths.truncate(MOST_SOCKETS);
+    paths
+}
+
+fn is_within(path: &Path, folders: &[&str]) -> bool {
+    folders.iter().any(|folder| path.starts_with(folder))
+}
+
+/// Whether a path is below a folder that is the sandbox's own.
+fn is_replaced(path: &Path, spec: &SandboxSpec) -> bool {
+    path.starts_with("/dev") || !spec.keeps_shared_folders && is_within(path, &SHARED)
+}
+
+/// Makes everything read-only, or the kernel's own files where the program may write everywhere. Processes are not files:
+/// `/proc` is treated by itself.
+fn protect_all(spec: &SandboxSpec) -> Result<(), ViewError> {
+    for mount in mounts::list().context(|| "listing mounts".to_owned())? {
+        if is_protected(&mount, spec) {
+            mount.make_read_only().context(|| format!("making {} read-only", mount.at.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_protected(mount: &MountEntry, spec: &SandboxSpec) -> bool {
+    mount.kind != "proc" && (!spec.writes_everywhere || mount.at.starts_with("/sys"))
+}
+
+/// Gives the sandbox folders of its own in place of those that all programs of a machine share.
+fn replace_shared(held: &PreparedPlaces<'_>, spec: &SandboxSpec, is_root: bool) -> Result<(), ViewError> {
+    held.devices.mount().context(|| "replacing /dev".to_owned())?;
+    mount_proc(is_root).context(|| "replacing /proc".to_owned())?;
+    if spec.keeps_shared_folders {
+        return Ok(());
+    }
+    for folder in RUNTIME.map(Path::new).into_iter().filter(|folder| is_folder(folder)) {
+        mount_runtime(folder, held).context(|| format!("replacing {}", folder.display()))?;
+    }
+    for (number, folder) in TEMPORARY.map(Path::new).into_iter().enumerate() {
+        if is_folder(folder) {
+            mount_temporary(folder, held.scratch.get(number))
+                .context(|| format!("replacing {}", folder.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a folder is there, and not a link to another one.
+fn is_folder(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_dir())
+}
+
+/// Shows the processes of the sandbox alone.
+fn mount_proc(is_root: bool) -> io::Result<()> {
+    match new_filesystem("proc", &[]) {
+        Ok(processes) => attach(&processes, Path::new("/proc"))?,
+        // In a container whose own `/proc` is not whole, the kernel lets nobody have a whole one. The container's shows
+        // processes of the same container, which a worker can neither signal nor look into.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {}
+        Err(error) => return Err(error),
+    }
+    // Root owns these files, with or without capabilities. For everybody else masks would only keep agents from building
+    // sandboxes of their own: the kernel mounts `/proc` for nobody who does not see it whole.
+    if is_root { mask_kernel_files() } else { Ok(()) }
+}
+
+fn mask_kernel_files() -> io::Result<()> {
+    for path in KERNEL_READ_ONLY.map(Path::new).into_iter().filter(|path| exists(path)) {
+        let tree = clone_tree(path)?;
+        attach(&tree, path)?;
+        mounts::make_read_only(&tree)?;
+    }
+    for path in KERNEL_HIDDEN.map(Path::new).into_iter().filter(|path| exists(path)) {
+        cover(path)?;
+    }
+    Ok(())
+}
+
+fn mount_runtime(folder: &Path, held: &PreparedPlaces<'_>) -> io::Result<()> {
+    let runtime = new_filesystem("tmpfs", &[("mode", "0755"), ("size", "16m")])?;
+    attach(&runtime, folder)?;
+    for (name, target) in &held.runtime_links {
+        symlinkat(target, &runtime, *name)?;
+    }
+    match &held.resolver {
+        Some((path, file)) if path.starts_with(folder) => put(file, path, true),
+        _ => Ok(()),
+    }
+}
+
+fn mount_temporary(folder: &Path, scratch: Option<&OwnedFd>) -> io::Result<()> {
+    match scratch {
+        Some(scratch) => attach(scratch, folder),
+        None => attach(&new_filesystem("tmpfs", &[("mode", "1777"), ("size", "64m")])?, folder),
+    }
+}
+
+impl Layer<'_> {
+    fn put(&self) -> io::Result<()> {
+        match &self.treatment {
+            Treatment::Hidden(found) => hide(self.at, found),
+            Treatment::Shown(tree) | Treatment::Writable(tree) => put(tree, self.at, false),
+        }
+    }
+
+    fn is_writable(&self) -> bool {
+        matches!(self.treatment, Treatment::Writable(_))
+    }
+}
+
+/// Puts a tree at its path, which may have to be made in a folder of the sandbox's own.
+fn put(tree: &OwnedFd, at: &Path, read_only: bool) -> io::Result<()> {
+    make_mount_point(at, is_directory(tree)?)?;
+    attach(tree, at)?;
+    if read_only { mounts::make_read_only(tree) } else { Ok(()) }
+}
+
+/// Puts an empty folder or file over a place, if it can still be seen.
+fn hide(at: &Path, found: &OwnedFd) -> io::Result<()> {
+    if !exists(at) {
+        return Ok(());
+    }
+    match is_directory(found)? {
+        true => attach(&new_filesystem("tmpfs", &[("mode", "0755"), ("size", "1m")])?, at),
+        false => cover(at),
+    }
+}
+
+fn is_directory(descriptor: &OwnedFd) -> io::Result<bool> {
+    Ok(FileType::from_raw_mode(fstat(descriptor)?.st_mode).is_dir())
+}
+
+/// Puts an empty file over another one.
+fn cover(at: &Path) -> io::Result<()> {
+    let nothing = clone_tree(Path::new("/dev/null"))?;
+    attach(&nothing, at)?;
+    mounts::make_read_only(&nothing)
+}
+
+/// Makes the folders above a path and an empty folder or file at it, where they are not there. Follows no links.
+fn make_mount_point(at: &Path, is_directory: bool) -> io::Result<()> {
+    if exists(at) {
+        return Ok(());
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut folder = open("/", flags, Mode::empty())?;
+    let names: Vec<_> = at.strip_prefix("/").map_err(|_| Errno::INVAL)?.iter().collect();
+    let Some((last, above)) = names.split_last() else { return Ok(()) };
+    let make = |folder: &OwnedFd, name| match mkdirat(folder, name, Mode::from(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error),
+    };
+    for name in above {
+        folder = match openat(&folder, *name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                make(&folder, *name)?;
+                openat(&folder, *name, flags, Mode::empty())?
+            }
+            opened => opened?,
+        };
+    }
+    if is_directory {
+        return Ok(make(&folder, *last)?);
+    }
+    let create = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(&folder, *last, create, Mode::from(0o644))?;
+    Ok(())
+}
+
+/// Makes what is shown or hidden read-only, now that it is complete.
+fn seal(layers: &[Layer<'_>]) -> Result<(), ViewError> {
+    for layer in layers {
+        if let Treatment::Shown(tree) = &layer.treatment {
+            mounts::make_read_only(tree).context(|| format!("making {} read-only", layer.at.display()))?;
+        }
+    }
+    let covers = |mount: &MountEntry| layers.iter().rev().find(|layer| mount.at.starts_with(layer.at));
+    for mount in mounts::list().context(|| "listing mounts".to_owned())? {
+        if covers(&mount).is_some_and(|layer| !layer.is_writable()) {
+            mount.make_read_only().context(|| format!("making {} read-only", mount.at.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks once more at what was built: whatever happened meanwhile, nothing else can be written.
+fn verify(spec: &SandboxSpec, layers: &[Layer<'_>]) -> Result<(), ViewError> {
+    for mount in mounts::list().context(|| "listing mounts".to_owned())? {
+        let layer = layers.iter().rev().find(|layer| mount.at.starts_with(layer.at));
+        let may_write = match layer {
+            Some(layer) => layer.is_writable(),
+            None => is_replaced(&mount.at, spec) || !is_protected(&mount, spec),
+        };
+        if !may_write && mount.is_reachable_and_writable() {
+            let doing = format!("making {} read-only", mount.at.display());
+            return Err(ViewError::Failed(doing, io::Error::other("it was moved meanwhile")));
+        }
+    }
+    Ok(())
+}
+
+/// A new file system that nobody sees yet.
+pub(super) fn new_filesystem(kind: &str, options: &[(&str, &str)]) -> io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (name, value) in options {
+        fsconfig_set_string(&context, *name, *value)?;
+    }
+    fsconfig_create(&context)?;
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    // Programs are run from folders of temporary files, and devices of terminals are devices.
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, kind != "tmpfs");
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NODEV, kind != "devpts");
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// A copy of what is mounted at a path and below. No part of the path may be a link.
+pub(super) fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
+    clone_descriptor(&resolve(path)?)
+}
+
+/// A copy of what is mounted at the place of a descriptor and below.
+pub(super) fn clone_descriptor(descriptor: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(open_tree(descriptor, "", flags)?)
+}
+
+/// Puts a tree over a path of this process' view.
+pub(super) fn attach(tree: &OwnedFd, at: &Path) -> io::Result<()> {
+    let target = resolve(at)?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(tree, "", &target, "", flags)?)
+}

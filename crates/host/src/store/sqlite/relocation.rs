@@ -1,0 +1,89 @@
+//! Runs of a project that was moved together with its state folder: the paths that are kept about them lead to where it is now.
+//!
+//! A run keeps whole paths, because a worker may start in another folder than the process that began the run.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+/// The field that says where the state folder was when the run was begun.
+const STATE: &str = "state";
+
+/// Rewrites the paths kept about a run if its project is gone from where it was and the state folder came along to another place.
+pub fn relocate(about: &mut Value, state: &Path) {
+    let Some(before) = about.get(STATE).and_then(Value::as_str).map(str::to_owned) else { return };
+    let Ok(now) = state.canonicalize() else { return };
+    let before = Path::new(&before);
+    let (Some(old), Some(new)) = (before.parent(), now.parent()) else { return };
+    // A copy of the state folder alone belongs to the project that is still where it was.
+    let is_moved = old != new && before.file_name() == now.file_name() && !old.exists();
+    if let (true, Some(old), Some(new)) = (is_moved, old.to_str(), new.to_str()) {
+        rewrite(about, old, new);
+    }
+}
+
+fn rewrite(value: &mut Value, old: &str, new: &str) {
+    match value {
+        Value::String(text) => {
+            if let Some(moved) = moved(text, old, new) {
+                *text = moved;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| rewrite(item, old, new)),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(|field| rewrite(field, old, new));
+            let paths: Vec<String> =
+                fields.keys().filter(|key| moved(key, old, new).is_some()).cloned().collect();
+            for path in paths {
+                if let (Some(field), Some(moved)) = (fields.remove(&path), moved(&path, old, new)) {
+                    fields.insert(moved, field);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// A path below the old folder, as it is below the new one.
+fn moved(path: &str, old: &str, new: &str) -> Option<String> {
+    let rest = path.strip_prefix(old)?;
+    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{new}{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn about(root: &str) -> Value {
+        json!({
+            "state": format!("{root}/.skein"),
+            "workspace": format!("{root}/part"),
+            "beside": format!("{root}-other"),
+            "pinned": {format!("{root}/tool.sh"): {"size": 3}},
+        })
+    }
+
+    #[test]
+    fn paths_lead_to_where_the_project_was_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(new.join(".skein")).unwrap();
+        let mut moved = about("/nowhere/before");
+        relocate(&mut moved, &new.join(".skein"));
+        let new = new.to_str().unwrap();
+        let mut expected = about(new);
+        expected["beside"] = json!("/nowhere/before-other");
+        assert_eq!(moved, expected);
+    }
+
+    #[test]
+    fn a_project_that_is_still_there_stays() {
+        let (before, now) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(now.path().join(".skein")).unwrap();
+        let mut kept = about(before.path().to_str().unwrap());
+        relocate(&mut kept, &now.path().join(".skein"));
+        assert_eq!(kept, about(before.path().to_str().unwrap()));
+    }
+}

@@ -1,0 +1,492 @@
+//! The git repositories in a workspace, and the files by which each of them can make git run a program.
+//!
+//! Owns how repositories are found: `.git` folders, files and links at any depth, folders that are bare repositories, the
+//! repositories of submodules and linked worktrees, and what configuration names (`core.hooksPath`, `include.path`). One
+//! walk over the tree, level by level, with a limit. Refuses to judge what is found.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fs::OpenOptions,
+    io::Read,
+    os::unix::fs::OpenOptionsExt,
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+use skein_core::limits;
+
+use super::{
+    git_config::parse_git_config,
+    root::{Entry, FolderLifetime, Identity, PathError, Root, Thing, Why},
+};
+
+/// Larger configuration files are not searched for what they name.
+const CONFIG_BYTES: u64 = 1024 * 1024;
+/// Files that one configuration may include, directly or through others.
+const INCLUDED_FILES: usize = 64;
+
+/// In each git folder: the files that decide which programs git runs. A rebase that is not finished may have `exec` lines.
+const GIT_FOLDER_FILES: [&str; 5] =
+    ["config", "config.worktree", "commondir", "hooks", "rebase-merge/git-rebase-todo"];
+/// The same in the folder that a repository keeps for a linked worktree. `gitdir` says where that worktree is.
+const LINKED_WORKTREE_FILES: [&str; 6] =
+    ["config", "config.worktree", "commondir", "gitdir", "hooks", "rebase-merge/git-rebase-todo"];
+/// Entries that together make a folder a repository.
+const BARE_PARTS: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
+
+/// Hooks by the names that git runs them by.
+const HOOK_NAMES: [&str; 28] = [
+    "applypatch-msg",
+    "pre-applypatch",
+    "post-applypatch",
+    "pre-commit",
+    "pre-merge-commit",
+    "prepare-commit-msg",
+    "commit-msg",
+    "post-commit",
+    "pre-rebase",
+    "post-checkout",
+    "post-merge",
+    "pre-push",
+    "pre-receive",
+    "update",
+    "proc-receive",
+    "post-receive",
+    "post-update",
+    "reference-transaction",
+    "push-to-checkout",
+    "pre-auto-gc",
+    "post-rewrite",
+    "sendemail-validate",
+    "fsmonitor-watchman",
+    "p4-changelist",
+    "p4-prepare-changelist",
+    "p4-post-changelist",
+    "p4-pre-submit",
+    "post-index-change",
+];
+
+/// What makes a path a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum GitPlace {
+    /// A folder `.git`.
+    Folder(FolderLifetime),
+    /// A folder of another name that git takes for a repository when someone works in it.
+    Bare(FolderLifetime),
+    /// A file `.git`, which says where the git folder is.
+    File,
+    /// Anything else that is called `.git`.
+    Other,
+}
+
+/// The repositories of a workspace.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RepositoryScan {
+    /// By path: `.git`, `vendor/x/.git`, `fixtures/bare`.
+    pub places: BTreeMap<String, GitPlace>,
+    /// Git folders of submodules and linked worktrees, inside of others.
+    pub linked: BTreeSet<String>,
+    /// Files and folders in git folders that decide what git runs.
+    pub control: BTreeSet<String>,
+    /// Files and folders of the workspace that a configuration names: hooks and included files.
+    pub named: BTreeSet<String>,
+    /// Parts of bare repositories, whether or not the others are there.
+    pub parts: BTreeSet<String>,
+    /// Repositories whose paths are not text. They cannot be checked.
+    pub unreadable: BTreeSet<String>,
+    /// The depth to which all names were looked at, if there were too many to look at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complete_depth: Option<usize>,
+}
+
+impl RepositoryScan {
+    /// Finds the repositories in a folder, without those in some folders of it.
+    pub fn of(root: &Root, without: &[Identity]) -> Result<RepositoryScan, PathError> {
+        RepositoryScan::within(root, without, limits::REPOSITORY_NAMES)
+    }
+
+    fn within(root: &Root, without: &[Identity], names: usize) -> Result<RepositoryScan, PathError> {
+        let mut search = RepositorySearch { root, without, names, scan: RepositoryScan::default() };
+        search.walk()?;
+        let mut scan = search.scan;
+        scan.named.extend(RepositoryScan::named_by_configuration(root));
+        Ok(scan)
+    }
+
+    /// Finds only what configuration names: that of the workspace, of a repository around it, and of the person.
+    pub fn named_by_configuration(root: &Root) -> BTreeSet<String> {
+        let mut scan = RepositoryScan::default();
+        for config in outer_configs(root.path()) {
+            scan.read_config(root, &config.path, config.top.as_deref(), &mut 0);
+        }
+        scan.named
+    }
+
+    /// Whether the search came as deep as this path.
+    pub fn covers(&self, path: &str) -> bool {
+        self.complete_depth.is_none_or(|depth| Path::new(path).components().count() <= depth)
+    }
+
+    /// The place that a path is in: the longest that is the path or a folder around it.
+    pub fn place_of(&self, path: &str) -> Option<(&str, GitPlace)> {
+        let around = Path::new(path).ancestors();
+        around
+            .filter_map(Path::to_str)
+            .find_map(|path| self.places.get_key_value(path).map(|(path, place)| (path.as_str(), *place)))
+    }
+
+    /// Notes what a configuration file names below the workspace. `top` is the folder that hooks are relative to.
+    fn read_config(&mut self, root: &Root, config: &Path, top: Option<&Path>, read: &mut usize) {
+        if *read == INCLUDED_FILES {
+            return;
+        }
+        *read += 1;
+        let Some(bytes) = read_file(config) else { return };
+        for entry in parse_git_config(&bytes).0 {
+            let hooks = entry.section == "core" && entry.key == "hookspath";
+            let include = matches!(entry.section.as_str(), "include" | "includeif") && entry.key == "path";
+            if hooks && let Some(top) = top {
+                self.note_hooks(root, &absolute(top, &entry.value));
+            }
+            if include && let Some(folder) = config.parent() {
+                let file = absolute(folder, &entry.value);
+                if let Some(name) = relative_to(root.path(), &file) {
+                    self.named.insert(name);
+                }
+                self.read_config(root, &file, top, read);
+            }
+        }
+    }
+
+    fn note_hooks(&mut self, root: &Root, folder: &Path) {
+        match relative_to(root.path(), folder) {
+            // Not the whole workspace, but what would be a hook in it.
+            Some(name) if name.is_empty() => self.named.extend(HOOK_NAMES.map(str::to_owned)),
+            Some(name) => drop(self.named.insert(name)),
+            None => {}
+        }
+    }
+}
+
+/// One walk over a workspace.
+struct RepositorySearch<'a> {
+    root: &'a Root,
+    without: &'a [Identity],
+    /// Names that may still be looked at.
+    names: usize,
+    scan: RepositoryScan,
+}
+
+impl RepositorySearch<'_> {
+    fn walk(&mut self) -> Result<(), PathError> {
+        // Level by level, so that a limit is reached at one depth everywhere.
+        let mut todo = VecDeque::from([(PathBuf::new(), 0)]);
+        while let Some((folder, depth)) = todo.pop_front() {
+            match self.visit(&folder, depth, &mut todo) {
+                Err(error) if matches!(error.why, Why::TooMany { .. }) => {
+                    self.scan.complete_depth = Some(depth);
+                    return Ok(());
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn visit(
+        &mut self,
+        folder: &Path,
+        depth: usize,
+        todo: &mut VecDeque<(PathBuf, usize)>,
+    ) -> Result<(), PathError> {
+        let Some((entries, lifetime)) = self.list(folder)? else { return Ok(()) };
+        if self.without.contains(&lifetime.identity) {
+            return Ok(());
+        }
+        self.note_bare(folder, &entries, lifetime)?;
+        for entry in entries {
+            let path = folder.join(&entry.name);
+            match entry.thing {
+                thing if entry.name == ".git" => self.note_git(&path, thing)?,
+                Thing::Folder => todo.push_back((path, depth + 1)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What is in a folder. None: it is gone or may not be read, by whoever works there either.
+    fn list(&mut self, path: &Path) -> Result<Option<(Vec<Entry>, FolderLifetime)>, PathError> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let Ok(folder) = self.root.folder(path) else { return Ok(None) };
+        let entries = folder.entries(self.names)?;
+        self.names -= entries.len();
+        Ok(Some((entries, folder.lifetime()?)))
+    }
+
+    fn note_bare(
+        &mut self,
+        path: &Path,
+        entries: &[Entry],
+        lifetime: FolderLifetime,
+    ) -> Result<(), PathError> {
+        let has = |name: &str, thing: Thing| {
+            entries.iter().any(|entry| {
+                entry.name == name && matches!(entry.thing, found if found == thing || found == Thing::Link)
+            })
+        };
+        for name in BARE_PARTS.iter().filter(|name| entries.iter().any(|entry| entry.name == **name)) {
+            self.scan.parts.extend(path.join(name).to_str().map(str::to_owned));
+        }
+        let whole = has("objects", Thing::Folder) && has("refs", Thing::Folder);
+        if !has("HEAD", Thing::File) || !whole && !has("commondir", Thing::File) {
+            return Ok(());
+        }
+        self.note_place(path, GitPlace::Bare(lifetime));
+        self.note_git_folder(path, path)
+    }
+
+    /// Something that is called `.git`.
+    fn note_git(&mut self, path: &Path, thing: Thing) -> Result<(), PathError> {
+        let place = match thing {
+            Thing::Folder => match self.root.folder(path).and_then(|folder| folder.lifetime()) {
+                Ok(lifetime) => GitPlace::Folder(lifetime),
+                Err(_) => GitPlace::Other,
+            },
+            Thing::File => GitPlace::File,
+            _ => GitPlace::Other,
+        };
+        self.note_place(path, place);
+        match place {
+            GitPlace::Folder(_) => self.note_git_folder(path, path.parent().unwrap_or(Path::new(""))),
+            _ => {
+                self.scan.control.extend(path.to_str().map(str::to_owned));
+                Ok(())
+            }
+        }
+    }
+
+    fn note_place(&mut self, path: &Path, place: GitPlace) {
+        match path.to_str() {
+            Some(path) => drop(self.scan.places.insert(path.to_owned(), place)),
+            None => drop(self.scan.unreadable.insert(path.to_string_lossy().into_owned())),
+        }
+    }
+
+    fn note_control(&mut self, folder: &Path, names: &[&str]) {
+        let paths = names.iter().filter_map(|name| folder.join(name).to_str().map(str::to_owned));
+        self.scan.control.extend(paths);
+    }
+
+    /// A git folder with the git folders in it. `top` is where its files are checked out.
+    fn note_git_folder(&mut self, path: &Path, top: &Path) -> Result<(), PathError> {
+        let mut todo = vec![path.to_owned()];
+        while let Some(folder) = todo.pop() {
+            self.note_control(&folder, &GIT_FOLDER_FILES);
+            let top = (folder == path).then(|| self.root.path().join(top));
+            for config in ["config", "config.worktree"] {
+                // Of links in the way it is noted that they are there.
+                if let Ok(config) = self.root.normal(folder.join(config)) {
+                    let config = self.root.path().join(config);
+                    self.scan.read_config(self.root, &config, top.as_deref(), &mut 0);
+                }
+            }
+            for entry in self.folders(&folder.join("worktrees"))? {
+                self.note_control(&entry, &LINKED_WORKTREE_FILES);
+                self.scan.linked.extend(entry.to_str().map(str::to_owned));
+            }
+            // Names of submodules may have slashes in them.
+            let mut modules = self.folders(&folder.join("modules"))?;
+            while let Some(module) = modules.pop() {
+                match self.root.look(module.join("HEAD")) {
+                    Ok(None) => modules.extend(self.folders(&module)?),
+                    _ => {
+                        self.scan.linked.extend(module.to_str().map(str::to_owned));
+                        todo.push(module);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The folders in a folder, if it is one.
+    fn folders(&mut self, path: &Path) -> Result<Vec<PathBuf>, PathError> {
+        let Some((entries, _)) = self.list(path)? else { return Ok(Vec::new()) };
+        let folders = entries.into_iter().filter(|entry| entry.thing == Thing::Folder);
+        Ok(folders.map(|entry| path.join(entry.name)).collect())
+    }
+}
+
+/// Where in a workspace the git folder is by now, also inside of other git folders.
+pub(crate) fn find_git_folder(root: &Root, wanted: FolderLifetime, without: &[Identity]) -> Option<PathBuf> {
+    let mut names = limits::REPOSITORY_NAMES;
+    let mut todo = VecDeque::from([PathBuf::new()]);
+    while let Some(path) = todo.pop_front() {
+        let name = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
+        let Ok(folder) = root.folder(name) else { continue };
+        let Ok(lifetime) = folder.lifetime() else { continue };
+        // Numbers of folders are given again, so it must look like one as well.
+        if lifetime == wanted && matches!(folder.look("HEAD"), Ok(Some(_))) {
+            return Some(path);
+        }
+        if without.contains(&lifetime.identity) {
+            continue;
+        }
+        let entries = folder.entries(names).ok()?;
+        names -= entries.len();
+        let folders = entries.into_iter().filter(|entry| entry.thing == Thing::Folder);
+        todo.extend(folders.map(|entry| path.join(entry.name)));
+    }
+    None
+}
+
+/// The path below a folder that a text means which git reads relative to another folder of it. None: it is outside.
+pub(crate) fn resolve_below(root: &Path, from: &Path, text: &str) -> Option<String> {
+    relative_to(root, &absolute(&root.join(from), text))
+}
+
+/// A configuration file outside of the workspace, and the folder in which git would look for hooks.
+struct OuterConfig {
+    path: PathBuf,
+    top: Option<PathBuf>,
+}
+
+/// Configuration that holds for the workspace and is not in it: the person's, and that of a repository around it.
+fn outer_configs(workspace: &Path) -> Vec<OuterConfig> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let settings = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let settings = settings.or_else(|| home.as_ref().map(|home| home.join(".config")));
+    let around = workspace.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok());
+    let top = around.unwrap_or(workspace).to_owned();
+    let of_person = [
+        Some(PathBuf::from("/etc/gitconfig")),
+        settings.map(|folder| folder.join("git/config")),
+        home.map(|home| home.join(".gitconfig")),
+    ];
+    let mut configs: Vec<OuterConfig> =
+        of_person.into_iter().flatten().map(|path| OuterConfig { path, top: Some(top.clone()) }).collect();
+    if let Some(folder) = around.and_then(git_folder) {
+        let files = [folder.join("config"), folder.join("config.worktree")];
+        configs.extend(files.map(|path| OuterConfig { path, top: Some(top.clone()) }));
+    }
+    configs
+}
+
+/// The folder with the configuration of the repository whose files are in a folder.
+fn git_folder(top: &Path) -> Option<PathBuf> {
+    let git = top.join(".git");
+    let folder = match read_file(&git) {
+        Some(bytes) => {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            absolute(top, text.strip_prefix("gitdir:")?.trim())
+        }
+        None => git,
+    };
+    match read_file(&folder.join("commondir")) {
+        Some(bytes) => Some(absolute(&folder, String::from_utf8_lossy(&bytes).trim())),
+        None => Some(folder),
+    }
+}
+
+/// A regular file that is not too large. Opening a pipe does not wait for its other end.
+fn read_file(path: &Path) -> Option<Vec<u8>> {
+    let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let meta = file.metadata().ok().filter(|meta| meta.is_file() && meta.len() <= CONFIG_BYTES)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0));
+    file.take(CONFIG_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// A path as git writes one, without what changes nothing.
+fn absolute(from: &Path, text: &str) -> PathBuf {
+    let home =
+        text.strip_prefix("~/").and_then(|rest| Some(PathBuf::from(std::env::var_os("HOME")?).join(rest)));
+    let mut whole = PathBuf::new();
+    for part in from.join(home.unwrap_or_else(|| PathBuf::from(text))).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(whole.pop()),
+            part => whole.push(part),
+        }
+    }
+    whole
+}
+
+fn relative_to(root: &Path, path: &Path) -> Option<String> {
+    path.strip_prefix(root).ok()?.to_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    struct Place(tempfile::TempDir);
+
+    impl Place {
+        fn new(files: &[(&str, &str)]) -> Place {
+            let place = Place(tempfile::tempdir().unwrap());
+            for (name, text) in files {
+                let path = place.0.path().join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            place
+        }
+
+        fn scan(&self, names: usize) -> RepositoryScan {
+            RepositoryScan::within(&Root::open(self.0.path()).unwrap(), &[], names).unwrap()
+        }
+    }
+
+    #[test]
+    fn repositories_are_found_wherever_they_are() {
+        let place = Place::new(&[
+            (".git/config", "[core]\nhooksPath = .githooks\n[include]\npath = ../more.cfg\n"),
+            ("more.cfg", "[includeIf \"gitdir:x\"]\npath = deep/most.cfg\n"),
+            ("deep/most.cfg", "[core]\nhooksPath = sub/hooks\n"),
+            (".git/modules/libs/a/HEAD", ""),
+            (".git/worktrees/w/commondir", "../.."),
+            ("libs/a/.git", "gitdir: ../../.git/modules/libs/a"),
+            ("vendor/x/.git/HEAD", ""),
+            ("bare/HEAD", ""),
+            ("bare/objects/x", ""),
+            ("bare/refs/x", ""),
+            ("half/HEAD", ""),
+            ("half/objects/x", ""),
+        ]);
+        let scan = place.scan(1000);
+        let places: Vec<&str> = scan.places.keys().map(String::as_str).collect();
+        assert_eq!(places, [".git", "bare", "libs/a/.git", "vendor/x/.git"]);
+        assert_eq!(scan.places["libs/a/.git"], GitPlace::File);
+        let linked: Vec<&str> = scan.linked.iter().map(String::as_str).collect();
+        assert_eq!(linked, [".git/modules/libs/a", ".git/worktrees/w"]);
+        let named: Vec<&str> = scan.named.iter().map(String::as_str).collect();
+        assert_eq!(named, [".githooks", "deep/most.cfg", "more.cfg", "sub/hooks"]);
+        for path in [".git/modules/libs/a/hooks", ".git/worktrees/w/gitdir", "bare/config", "libs/a/.git"] {
+            assert!(scan.control.contains(path), "{path}");
+        }
+        assert!(scan.parts.contains("half/HEAD") && scan.complete_depth.is_none());
+        assert_eq!(scan.place_of("vendor/x/.git/config").unwrap().0, "vendor/x/.git");
+    }
+
+    #[test]
+    fn a_limit_is_reached_at_one_depth() {
+        let place = Place::new(&[("a/.git/HEAD", ""), ("b/c/1", ""), ("b/c/2", ""), ("b/c/3", "")]);
+        let scan = place.scan(5);
+        assert_eq!(scan.complete_depth, Some(2));
+        assert!(scan.covers("a/.git") && !scan.covers("b/c/.git"));
+    }
+
+    #[test]
+    fn hooks_in_the_workspace_itself_are_known_by_their_names() {
+        let place = Place::new(&[(".git/config", "[core]\nhooksPath = .\n")]);
+        assert!(place.scan(100).named.contains("pre-commit"));
+    }
+}

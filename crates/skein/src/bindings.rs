@@ -1,0 +1,84 @@
+//! Values of `context` in the expressions of a run: the files of the project, and the texts of context modules.
+//!
+//! Only names that the plan reads are bound, since they are kept in the journal.
+
+use std::{fs, path::Path};
+
+use serde_json::{Map, Value, json};
+use skein_core::plan::Plan;
+
+use crate::{around, find::SKIPPED, project::OnDisk};
+
+/// The name of the files of the project.
+const REPO_STRUCTURE: &str = "repo_structure";
+/// The number of files that are listed, and the bytes that their paths may have together.
+const MOST_FILES: usize = 2_000;
+const MOST_BYTES: usize = 64 * 1024;
+/// Deeper folders are not looked into.
+const DEEPEST: usize = 16;
+
+/// The `context` of a run of this plan; null where nothing of it is read.
+pub fn context(plan: &Plan, project: &OnDisk) -> Value {
+    let (names, whole) = plan.definition.context_reads();
+    if names.is_empty() && !whole {
+        return Value::Null;
+    }
+    let mut values = Map::new();
+    if whole || names.contains(REPO_STRUCTURE) {
+        values.insert(REPO_STRUCTURE.to_owned(), repo_structure(&project.root));
+    }
+    for entry in &plan.definition.workflows {
+        for reference in &entry.workflow.context.modules {
+            let name = reference.strip_prefix("ctx:").unwrap_or(reference);
+            let module = around::module(project, reference).filter(|_| whole || names.contains(name));
+            values.extend(module.map(|module| (name.to_owned(), Value::from(module.text))));
+        }
+    }
+    Value::Object(values)
+}
+
+/// The paths of the files of a folder, sorted, without those that version control and build tools keep.
+fn repo_structure(root: &Path) -> Value {
+    let mut listing = FileList::default();
+    listing.walk(root, "", DEEPEST);
+    json!({"files": listing.files, "truncated": listing.truncated})
+}
+
+#[derive(Debug, Default)]
+struct FileList {
+    files: Vec<String>,
+    bytes: usize,
+    truncated: bool,
+}
+
+impl FileList {
+    fn walk(&mut self, folder: &Path, prefix: &str, depth: usize) {
+        if depth == 0 {
+            self.truncated = true;
+            return;
+        }
+        let mut entries: Vec<_> = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok).collect();
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
+            let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
+            if kind.is_dir() && !SKIPPED.contains(&name.as_str()) {
+                self.walk(&entry.path(), &path, depth - 1);
+            } else if kind.is_file() {
+                self.add(path);
+            }
+            if self.truncated && self.files.len() >= MOST_FILES {
+                return;
+            }
+        }
+    }
+
+    fn add(&mut self, path: String) {
+        if self.files.len() >= MOST_FILES || self.bytes + path.len() > MOST_BYTES {
+            self.truncated = true;
+            return;
+        }
+        self.bytes += path.len();
+        self.files.push(path);
+    }
+}

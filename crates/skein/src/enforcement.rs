@@ -1,0 +1,123 @@
+//! How far this machine can enforce sandboxes, found out once by building one, and what follows where it cannot.
+
+use std::{fmt, sync::OnceLock};
+
+use serde::{Deserialize, Deserializer, de};
+use skein_core::{ir::Kind, plan::Plan};
+use skein_host::sandbox::{Enforcement, Launcher};
+
+use crate::{config::Config, output::Output};
+
+/// Risks of a machine that cannot enforce sandboxes, which a project accepts: `true` or `["steps", "gates"]`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AcceptedRisks {
+    /// Steps run although nothing confines them.
+    pub steps: bool,
+    /// Gates are opened although a worker could reach the state folder and decide.
+    pub gates: bool,
+}
+
+impl<'de> Deserialize<'de> for AcceptedRisks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AcceptedRisks, D::Error> {
+        deserializer.deserialize_any(RisksVisitor)
+    }
+}
+
+struct RisksVisitor;
+
+impl<'de> de::Visitor<'de> for RisksVisitor {
+    type Value = AcceptedRisks;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true, false, or a list of \"steps\" and \"gates\"")
+    }
+
+    fn visit_bool<E: de::Error>(self, steps: bool) -> Result<AcceptedRisks, E> {
+        Ok(AcceptedRisks { steps, gates: false })
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, mut names: A) -> Result<AcceptedRisks, A::Error> {
+        let mut risks = AcceptedRisks::default();
+        while let Some(name) = names.next_element::<String>()? {
+            match name.as_str() {
+                "steps" => risks.steps = true,
+                "gates" => risks.gates = true,
+                _ => return Err(de::Error::invalid_value(de::Unexpected::Str(&name), &self)),
+            }
+        }
+        Ok(risks)
+    }
+}
+
+/// The program that starts workers in sandboxes: this one.
+pub fn launcher() -> &'static Result<Launcher, String> {
+    static LAUNCHER: OnceLock<Result<Launcher, String>> = OnceLock::new();
+    let open = || {
+        let opened = Launcher::this_program();
+        opened.map_err(|error| format!("cannot open this program to start workers with: {error}"))
+    };
+    LAUNCHER.get_or_init(open)
+}
+
+/// How much of a sandbox this machine enforces, or why nothing.
+pub fn of_this_machine() -> Result<Enforcement, String> {
+    launcher().as_ref().map_err(String::clone)?.enforcement().clone()
+}
+
+/// Whether workers reach nothing that belongs to the person or to Skein.
+pub fn is_full() -> bool {
+    matches!(of_this_machine(), Ok(Enforcement::Full))
+}
+
+/// Says before anything runs what workers can reach here.
+pub fn warn(output: Output) {
+    let reach = "a worker can read the state folder and, where it may write around it, change it; see docs/security.md";
+    match of_this_machine() {
+        Ok(Enforcement::Full) => {}
+        Ok(Enforcement::WritesOnly) => {
+            output.warn(&format!("this machine enforces only what steps write: {reach}"));
+        }
+        Err(_) => output.warn(&format!("this machine cannot enforce sandboxes: {reach}")),
+    }
+}
+
+/// The reason why a plan with gates is not run here, if there is one: a worker could decide at its own gate.
+pub fn refuse_gates(plan: &Plan, config: &Config) -> Option<String> {
+    let steps = || plan.definition.scopes.iter().flat_map(|entry| &entry.scope.steps);
+    let asks = |kind: &Kind| matches!(kind, Kind::Gate(_));
+    let gate = steps().find(|step| asks(&step.kind) || step.policy.approval.is_some())?;
+    let has_workers = steps().any(|step| matches!(step.kind, Kind::Work(_) | Kind::Call(_)));
+    if !has_workers || config.allow_unenforced.gates || is_full() {
+        return None;
+    }
+    Some(format!(
+        "`{}` asks a person, and on this machine a worker can reach the state folder and answer in their place; \
+         let users create namespaces (`skein doctor` says how), or accept the risk by \
+         `allow_unenforced = [\"gates\"]` in skein.toml",
+        gate.id
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<AcceptedRisks, toml::de::Error> {
+        #[derive(Deserialize)]
+        struct File {
+            risks: AcceptedRisks,
+        }
+        toml::from_str::<File>(&format!("risks = {text}")).map(|file| file.risks)
+    }
+
+    #[test]
+    fn a_risk_is_accepted_by_its_name() {
+        assert_eq!(read("true"), Ok(AcceptedRisks { steps: true, gates: false }));
+        assert_eq!(read("[\"gates\"]"), Ok(AcceptedRisks { steps: false, gates: true }));
+        assert_eq!(read("[\"steps\", \"gates\"]"), Ok(AcceptedRisks { steps: true, gates: true }));
+        for bad in ["1", "[\"gate\"]", "\"steps\""] {
+            let error = read(bad).expect_err("it is none");
+            assert!(error.to_string().contains("a list of \"steps\" and \"gates\""), "{error}");
+        }
+    }
+}

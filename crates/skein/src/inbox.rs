@@ -1,0 +1,217 @@
+//! Decisions of other users of the machine: left by them in the inbox beside a state folder, and taken from there by the
+//! processes of its owner.
+//!
+//! Owns who counts as the author of a decision that came this way: the owner of the file that it is in.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::{Arc, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::geteuid;
+use serde_json::json;
+use skein_core::{
+    engine::{Decision, Input},
+    ids::RunId,
+    time::Millis,
+};
+use skein_host::{
+    audit::Actor,
+    crew::About,
+    host::Answer,
+    identity::{group_number, user_name},
+    inbox::{DecisionInbox, DecisionReply, DecisionRequest, ReceivedRequest},
+    store::{Sqlite, Store},
+};
+
+use crate::{
+    changes::Changes,
+    config::{self, Config},
+    exit::Exit,
+    output::Output,
+    say,
+    state::{RunLookup, State},
+};
+
+/// The time that a person waits for the answer to a decision.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The time that the run may take to decide.
+const DECIDING: Duration = Duration::from_secs(5);
+/// Times of files are told less exactly than those of the journal.
+const SLACK: Millis = Millis::seconds(1);
+
+/// Takes decisions of other users from now on, if the project of a run names a group for them.
+pub fn receive(state: &State, project: &Path, output: Output) {
+    let inbox = DecisionInbox::beside(&state.path);
+    let path = project.join(config::NAME);
+    // A project whose configuration has become wrong since does not keep its runs from ending.
+    let group = Config::load(&path, config::NAME).ok().and_then(|config| config.approval.group);
+    let Some(group) = group else {
+        return drop(inbox.close());
+    };
+    let opened = match group_number(&group) {
+        Some(number) => inbox.open_for(number).map_err(|error| error.to_string()),
+        None => Err("there is no such group".to_owned()),
+    };
+    if let Err(why) = opened {
+        let place = inbox.folder().display();
+        output.warn(&format!(
+            "other users cannot decide: `{place}` cannot be given to the group `{group}`: {why}"
+        ));
+        return;
+    }
+    let (store, path) = (Arc::downgrade(&state.store), state.path.clone());
+    // Without a thread, others cannot decide, and the owner still can.
+    let _ = thread::Builder::new().name("inbox".into()).spawn(move || serve(&inbox, &store, &path));
+}
+
+fn serve(inbox: &DecisionInbox, store: &Weak<Sqlite>, path: &Path) {
+    let Ok(changes) = Changes::of_folder(inbox.folder()) else { return };
+    loop {
+        let Some(store) = store.upgrade() else { return };
+        let state = State { path: path.to_owned(), store };
+        for received in inbox.take() {
+            let reply = decide(&state, &received);
+            let _ = inbox.reply(&received.id, &reply);
+        }
+        drop(state);
+        changes.wait();
+    }
+}
+
+/// Has the run decide upon a request.
+fn decide(state: &State, received: &ReceivedRequest) -> DecisionReply {
+    let user = user_name(received.uid);
+    match try_decide(state, received, &user) {
+        Ok(message) => DecisionReply { done: true, message },
+        Err(DecisionRefusal { message, audited: true, .. }) => DecisionReply { done: false, message },
+        Err(DecisionRefusal { message, run, .. }) => {
+            // The refusal stands also where there is no space for the record of it.
+            let actor = Actor::person(&user);
+            let _ = say::record_refusal(state, run.as_ref(), actor, "decide by the inbox", &message);
+            DecisionReply { done: false, message }
+        }
+    }
+}
+
+/// A request that came to nothing.
+struct DecisionRefusal {
+    message: String,
+    run: Option<RunId>,
+    /// True if the run itself refused it, which the audit tells already.
+    audited: bool,
+}
+
+fn try_decide(state: &State, received: &ReceivedRequest, user: &str) -> Result<String, DecisionRefusal> {
+    let refuse = |message: String| DecisionRefusal { message, run: None, audited: false };
+    let request =
+        received.request.as_ref().map_err(|why| refuse(format!("the request is refused: {why}")))?;
+    let row = match state.look_up(&request.run).map_err(|error| refuse(error.to_string()))? {
+        RunLookup::One(row) => row,
+        RunLookup::None { .. } => return Err(refuse(format!("there is no run `{}`", request.run))),
+        RunLookup::Several(_) => {
+            return Err(refuse(format!("`{}` is the beginning of several runs", request.run)));
+        }
+    };
+    let of_run = |message: String| DecisionRefusal { message, run: Some(row.run.clone()), audited: false };
+    let open = say::find_opening(&row, request.step.as_deref()).ok_or_else(|| {
+        let step = request.step.as_ref().map_or(String::new(), |step| format!(" `{step}`"));
+        of_run(format!("no one step{step} of run `{}` waits for a decision", row.run))
+    })?;
+    if received.at.after(SLACK) < open.since {
+        return Err(of_run(format!("`{}` was asked about only after this was decided", open.step)));
+    }
+    let about = About::read(&row.about).map_err(of_run)?;
+    let by = say::actor_named(&about, user.to_owned()).map_err(|error| of_run(error.message.clone()))?;
+    let reason = request.reason.clone();
+    let input = Input::Decide { opening: open.opening, decision: request.decision, by, reason };
+    send(state, &row.run, &input, &open.step, request.decision)
+}
+
+fn send(
+    state: &State,
+    run: &RunId,
+    input: &Input,
+    step: &str,
+    decision: Decision,
+) -> Result<String, DecisionRefusal> {
+    let refuse = |message: String, audited| DecisionRefusal { message, run: Some(run.clone()), audited };
+    let body = serde_json::to_vec(input).expect("an input serialises to JSON");
+    let letter = state.store.send(run, &body).map_err(|error| refuse(error.to_string(), false))?;
+    let answer = state.store.answered(letter, DECIDING).map_err(|error| refuse(error.to_string(), false))?;
+    let Some(bytes) = answer else {
+        return Ok(format!(
+            "nobody goes on with run {run} now; `{step}` is decided when its owner resumes it"
+        ));
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(Answer::Done) => {
+            let word = if decision == Decision::Approve { "approved" } else { "rejected" };
+            Ok(format!("{word} `{step}` of run {run}"))
+        }
+        Ok(Answer::Refused(refusal)) => Err(refuse(format!("run `{run}` refuses: {refusal}"), true)),
+        Ok(Answer::Unreadable(why)) => Err(refuse(why, false)),
+        Err(error) => Err(refuse(error.to_string(), false)),
+    }
+}
+
+/// The inbox that somebody has to use: the state folder is of another user, who takes decisions there.
+pub fn of_another(given: Option<&Path>) -> Option<DecisionInbox> {
+    let path = State::place(given);
+    let owner = fs::metadata(&path).ok()?.uid();
+    let inbox = DecisionInbox::beside(&path);
+    (owner != geteuid().as_raw() && inbox.folder().is_dir()).then_some(inbox)
+}
+
+/// Leaves a decision for the owner of the state folder, and waits for what comes of it.
+pub fn leave(inbox: &DecisionInbox, request: &DecisionRequest, output: Output) -> Exit {
+    let place = inbox.folder().display().to_string();
+    // Before the request is left, so that no answer is missed.
+    let changes = match Changes::of_folder(&inbox.answers()) {
+        Ok(changes) => changes,
+        Err(error) => {
+            return output.refuse(Exit::Broken, &format!("changes cannot be heard: {error}"), None);
+        }
+    };
+    let id = match inbox.leave(request) {
+        Ok(id) => id,
+        Err(error) => {
+            let hint = "`[approval] group` in skein.toml names the group whose members may decide";
+            return output.refuse(
+                Exit::Refused,
+                &format!("nothing can be left in `{place}`: {error}"),
+                Some(hint),
+            );
+        }
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if let Some(reply) = inbox.reply_to(&id) {
+            return tell(&reply, output);
+        }
+        changes.wait();
+    }
+    let message =
+        format!("left in `{place}`: it is taken when the owner of the state folder goes on with the run");
+    if output.is_json() {
+        output.json(&json!({"run_id": request.run, "decision": request.decision, "left": true}));
+    } else {
+        output.text(&format!("{message}\n"));
+    }
+    Exit::Waiting
+}
+
+fn tell(reply: &DecisionReply, output: Output) -> Exit {
+    if !reply.done {
+        return output.refuse(Exit::Refused, &reply.message, None);
+    }
+    match output.is_json() {
+        true => output.json(&json!({"done": true, "message": reply.message})),
+        false => output.text(&format!("{}\n", reply.message)),
+    }
+    Exit::Done
+}

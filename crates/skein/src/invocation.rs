@@ -1,0 +1,40 @@
+//! The flags of this process that say which project and which state folder are meant.
+//!
+//! Owns them for the whole process: where the project is looked for, and the words with which a command, typed here, means the same.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use crate::live::quoted;
+
+static FLAGS: OnceLock<Flags> = OnceLock::new();
+
+#[derive(Debug)]
+struct Flags {
+    project: Option<PathBuf>,
+    /// The words before the name of a command.
+    words: String,
+}
+
+/// Remembers the flags of this process.
+pub fn remember(state: Option<&Path>, project: Option<&Path>) {
+    let from_environment = std::env::var_os("SKEIN_STATE");
+    let state = state.filter(|state| from_environment.as_deref() != Some(state.as_os_str()));
+    let flag = |name: &str, path: Option<&Path>| {
+        path.map_or(String::new(), |path| format!(" --{name} {}", quoted(&path.display().to_string())))
+    };
+    let words = format!("skein{}{}", flag("state", state), flag("project", project));
+    let _ = FLAGS.set(Flags { project: project.map(Path::to_owned), words });
+}
+
+/// The folder from which the project is looked for: that of `--project`, or the current one.
+pub fn project_start() -> &'static Path {
+    FLAGS.get().and_then(|flags| flags.project.as_deref()).unwrap_or(Path::new("."))
+}
+
+/// The words before the name of a command that is shown to be typed here.
+pub fn words() -> &'static str {
+    FLAGS.get().map_or("skein", |flags| &flags.words)
+}

@@ -1,0 +1,230 @@
+//! Variables of the caller's environment that scripts use and steps are not given.
+//!
+//! Owns the search of a script for variables. It is a help, not a parser of shells: where it cannot tell, it says nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use skein_core::{
+    ir::{Kind, Step, Work, Worker},
+    plan::{Definition, ScopeIx},
+};
+use skein_host::crew::is_always_passed;
+
+use crate::config::Config;
+
+/// Variables that a shell sets by itself.
+const OF_SHELLS: [&str; 40] = [
+    "BASH",
+    "BASHPID",
+    "BASHOPTS",
+    "BASH_SOURCE",
+    "BASH_VERSION",
+    "COLUMNS",
+    "DIRSTACK",
+    "EPOCHREALTIME",
+    "EPOCHSECONDS",
+    "EUID",
+    "FUNCNAME",
+    "GROUPS",
+    "HISTFILE",
+    "HOSTNAME",
+    "HOSTTYPE",
+    "IFS",
+    "LINENO",
+    "LINES",
+    "MACHTYPE",
+    "OLDPWD",
+    "OPTARG",
+    "OPTERR",
+    "OPTIND",
+    "OSTYPE",
+    "PIPESTATUS",
+    "PPID",
+    "PS1",
+    "PS2",
+    "PS3",
+    "PS4",
+    "PWD",
+    "RANDOM",
+    "REPLY",
+    "SECONDS",
+    "SHELL",
+    "SHELLOPTS",
+    "SHLVL",
+    "SRANDOM",
+    "TERM",
+    "UID",
+];
+/// Commands that set the variables they name.
+const SETTERS: [&str; 10] =
+    ["for", "read", "local", "declare", "typeset", "readonly", "mapfile", "readarray", "select", "getopts"];
+/// Programs whose argument is a script.
+const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
+
+/// A variable that is set where Skein is started, used by scripts, and not passed to them.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct MissingVariable {
+    pub variable: String,
+    /// The steps that use it.
+    pub steps: Vec<String>,
+}
+
+impl MissingVariable {
+    pub fn message(&self) -> String {
+        let steps = crate::plan::few(&self.steps, "and");
+        format!(
+            "{} is not passed to steps; add it to pass_env in skein.toml (used by {steps})",
+            self.variable
+        )
+    }
+}
+
+/// All of them, of those that are set.
+pub fn find(definition: &Definition, config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<MissingVariable> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (scope, entry) in (0..).map(ScopeIx).zip(&definition.scopes) {
+        let declared = &definition.workflow_of(scope).workflow.env;
+        for step in &entry.scope.steps {
+            for (work, worker) in workers(step) {
+                let passed = |name: &String| {
+                    is_always_passed(name)
+                        || name.starts_with("SKEIN_")
+                        || OF_SHELLS.contains(&name.as_str())
+                        || config.pass_env.contains(name)
+                        || declared.contains_key(name)
+                        || work.isolation.secrets.contains(name)
+                };
+                // Only names that are set here are looked for once more: a script may have thousands of others.
+                let missing = |name: &String| !passed(name) && is_set(name);
+                for name in scripts(worker, config).into_iter().flat_map(|script| used(script, &missing)) {
+                    let steps = found.entry(name).or_default();
+                    if !steps.iter().any(|known| known == step.id.as_str()) {
+                        steps.push(step.id.to_string());
+                    }
+                }
+            }
+        }
+    }
+    found.into_iter().map(|(variable, steps)| MissingVariable { variable, steps }).collect()
+}
+
+/// Returns true if a variable is set where Skein is started.
+pub fn is_set_here(name: &str) -> bool {
+    std::env::var_os(name).is_some()
+}
+
+/// The workers of a step's parts, and the work that each belongs to.
+fn workers(step: &Step) -> Vec<(&Work, &Worker)> {
+    let mut workers = Vec::new();
+    if let Kind::Work(work) = &step.kind {
+        workers.push((&**work, &work.worker));
+        workers.extend(work.check.iter().map(|check| (&**work, &check.worker)));
+        workers.extend(work.summary.iter().map(|summary| (&**work, &summary.worker)));
+    }
+    workers.extend(step.undo.iter().map(|undo| (&undo.work, &undo.work.worker)));
+    workers
+}
+
+/// The scripts that a worker runs: its own, or those in the command of an agent that is a shell.
+fn scripts<'a>(worker: &'a Worker, config: &'a Config) -> Vec<&'a str> {
+    match worker {
+        Worker::Script { text, .. } => vec![text],
+        Worker::Agent { name: Some(name), .. } => {
+            let command = config.agents.get(name).map_or(&[][..], |agent| &agent.command);
+            let program = command.first().map_or("", |program| program.rsplit('/').next().unwrap_or(program));
+            let is_shell = SHELLS.contains(&program) && command.iter().any(|argument| argument == "-c");
+            command.iter().skip(1).filter(|_| is_shell).map(String::as_str).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The variables that a script reads and does not set, of those that matter.
+fn used(script: &str, matters: &dyn Fn(&String) -> bool) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let (mut single, mut double, mut word) = (false, false, true);
+    let mut rest = script;
+    while let Some(c) = rest.chars().next() {
+        let after = &rest[c.len_utf8()..];
+        rest = match c {
+            '\\' if !single => {
+                after.get(after.chars().next().map_or(0, char::len_utf8)..).unwrap_or_default()
+            }
+            '\'' if !double => {
+                single = !single;
+                after
+            }
+            '"' if !single => {
+                double = !double;
+                after
+            }
+            '#' if word && !single && !double => after.split_once('\n').map_or("", |(_, next)| next),
+            '$' if !single => {
+                let at =
+                    after.strip_prefix('{').map_or(after, |braced| braced.trim_start_matches(['!', '#']));
+                let name = name(at);
+                names.extend((!name.is_empty()).then(|| name.to_owned()));
+                &at[name.len()..]
+            }
+            _ => after,
+        };
+        word = c.is_whitespace() || matches!(c, ';' | '&' | '|' | '(');
+    }
+    names.retain(|name| matters(name) && !is_set_in(script, name));
+    names
+}
+
+/// The name of a variable that a text begins with.
+fn name(text: &str) -> &str {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name = &text[..text.find(|c| !is_part(c)).unwrap_or(text.len())];
+    if name.starts_with(|c: char| c.is_ascii_digit()) { "" } else { name }
+}
+
+/// Returns true if a script sets a variable somewhere.
+fn is_set_in(script: &str, name: &str) -> bool {
+    let mut commands = script.split(['\n', ';', '&', '|', '(', ')', '{', '}']);
+    commands.any(|command| {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let assigns = |word: &&str| {
+            let value = word.strip_prefix(name).map(|rest| rest.strip_prefix('+').unwrap_or(rest));
+            value.is_some_and(|rest| rest.starts_with('=') || rest.starts_with('['))
+        };
+        let setter = words.iter().position(|word| SETTERS.contains(word));
+        words.iter().any(assigns) || setter.is_some_and(|at| words[at..].contains(&name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(script: &str) -> Vec<String> {
+        used(script, &|_| true).into_iter().collect()
+    }
+
+    #[test]
+    fn variables_are_found_where_a_shell_would_expand_them() {
+        assert_eq!(names("echo $FOO ${BAR:-x} \"${#BAZ} it's $QUX\""), ["BAR", "BAZ", "FOO", "QUX"]);
+        assert!(names("echo '$FOO' \\$BAR $1 $$ $? ${1} # $BAZ\n").is_empty());
+        assert_eq!(names("a=x#$FOO"), ["FOO"], "no comment begins within a word");
+        assert_eq!(names("$FOO$BAR"), ["BAR", "FOO"]);
+    }
+
+    #[test]
+    fn what_a_script_sets_itself_is_not_missed() {
+        for script in [
+            "FOO=1; echo $FOO",
+            "export FOO=1 && echo $FOO",
+            "for FOO in a b; do echo $FOO; done",
+            "while read -r FOO; do echo $FOO; done",
+            "FOO+=x\necho ${FOO}",
+            "declare -A FOO; echo ${FOO[x]}",
+        ] {
+            assert!(names(script).is_empty(), "{script}");
+        }
+        assert_eq!(names("export FOO; echo $FOO"), ["FOO"], "it only passes on what is there");
+        assert_eq!(names("echo FOO $FOO"), ["FOO"]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Files by which root changes or reads the machine. A worker of a person who is root owns them, without any capability.
+
+use super::{
+    Attack,
+    Control::{Root, Unproven},
+    python,
+};
+
+pub const ATTACKS: &[Attack] = &[
+    python("core_pattern", Root, "ok = opens('/proc/sys/kernel/core_pattern')"),
+    python("host_name_file", Root, "ok = opens('/proc/sys/kernel/hostname')"),
+    python("module_program", Unproven, "ok = opens('/proc/sys/kernel/modprobe')"),
+    python("memory_settings", Root, "ok = opens('/proc/sys/vm/drop_caches')"),
+    python("network_settings", Root, "ok = opens('/proc/sys/net/ipv4/ip_forward')"),
+    python("link_protection", Root, "ok = opens('/proc/sys/fs/protected_symlinks')"),
+    python("magic_keys", Unproven, "ok = opens('/proc/sysrq-trigger')"),
+    python("interrupts", Root, "ok = opens('/proc/irq/default_smp_affinity')"),
+    python("buses", Unproven, "ok = any(opens(p) for p in glob.glob('/proc/bus/pci/*/*'))"),
+    python(
+        "file_systems",
+        Unproven,
+        "ok = any(opens(p) for p in glob.glob('/proc/fs/*/*/mb_groups') + glob.glob('/proc/fs/*/*/*'))",
+    ),
+    python("memory_of_the_kernel", Unproven, "ok = reads('/proc/kcore', size=64)"),
+    python("keys_of_the_kernel", Unproven, "ok = reads('/proc/keys')"),
+    python("timers_of_the_kernel", Unproven, "ok = reads('/proc/timer_list')"),
+    python("log_of_the_kernel", Unproven, "ok = opens('/proc/kmsg', 0)"),
+    python("memory_ranges", Unproven, "ok = opens('/proc/mtrr') and os.stat('/proc/mtrr').st_rdev == 0"),
+    python("counts_of_pages", Root, "ok = reads('/proc/kpagecount', size=8)"),
+    python("flags_of_pages", Root, "ok = reads('/proc/kpageflags', size=8)"),
+    python("groups_of_pages", Unproven, "ok = reads('/proc/kpagecgroup', size=8)"),
+    python("allocations_of_the_kernel", Root, "ok = reads('/proc/vmallocinfo', size=64)"),
+    python("objects_of_the_kernel", Root, "ok = reads('/proc/slabinfo', size=64)"),
+    python(
+        "addresses_of_the_kernel",
+        Root,
+        "ok = bool(re.search(rb'[1-9a-f]', open('/proc/kallsyms', 'rb').readline()[:16]))",
+    ),
+    python(
+        "physical_memory_map",
+        Root,
+        "ok = bool(re.search(rb'[1-9a-f]', b''.join(l[:17] for l in open('/proc/iomem', 'rb'))))",
+    ),
+    python("helper_of_devices", Unproven, "ok = opens('/sys/kernel/uevent_helper')"),
+    python("sleep_of_the_machine", Unproven, "ok = opens('/sys/power/state')"),
+    python("events_of_devices", Root, "ok = opens('/sys/class/mem/null/uevent')"),
+    python(
+        "settings_of_modules",
+        Unproven,
+        "ok = any(opens(p) for p in glob.glob('/sys/module/*/parameters/*') if os.stat(p).st_mode & 0o200)",
+    ),
+    python(
+        "processors",
+        Unproven,
+        "ok = any(opens(p) for p in glob.glob('/sys/devices/system/cpu/cpu*/online'))",
+    ),
+    python(
+        "group_of_processes",
+        Unproven,
+        "ok = any(opens(p) for p in glob.glob('/sys/fs/cgroup/cgroup.procs') + glob.glob('/sys/fs/cgroup/*/cgroup.procs'))",
+    ),
+    python(
+        "program_of_groups",
+        Unproven,
+        "ok = any(opens(p) for p in glob.glob('/sys/fs/cgroup/*/release_agent'))",
+    ),
+    python(
+        "new_group",
+        Unproven,
+        "place = glob.glob('/sys/fs/cgroup/pids')[0] + '/skein-attack'\nos.mkdir(place)\nos.rmdir(place)\nok = True",
+    ),
+    python("device_memory", Unproven, "ok = opens('/dev/mem', os.O_RDWR)"),
+    python("device_ports", Unproven, "ok = opens('/dev/port', os.O_RDWR)"),
+    python("device_log", Unproven, "ok = opens('/dev/kmsg')"),
+    python(
+        "device_disks",
+        Unproven,
+        "ok = any(opens(p, 0) for p in glob.glob('/dev/[svx]d[a-z]*') + glob.glob('/dev/nvme*') + glob.glob('/dev/dm-*'))",
+    ),
+    python("device_loops", Unproven, "ok = opens('/dev/loop-control', os.O_RDWR)"),
+    python("device_users_file_systems", Unproven, "ok = opens('/dev/fuse', os.O_RDWR)"),
+    python("device_virtual_machines", Unproven, "ok = opens('/dev/kvm', os.O_RDWR)"),
+    python("device_tunnels", Unproven, "ok = opens('/dev/net/tun', os.O_RDWR)"),
+    python("device_faults", Unproven, "ok = opens('/dev/userfaultfd', os.O_RDWR)"),
+    python("device_random_numbers", Unproven, "ok = opens('/dev/hwrng', 0)"),
+    python("device_processors", Unproven, "ok = any(opens(p, 0) for p in glob.glob('/dev/cpu/*/msr'))"),
+    python("device_made_in_dev", Root, "ok = makes('/dev/skein-attack')"),
+    python(
+        "device_replaced",
+        Root,
+        "os.rename('/dev/full', '/dev/full-2')\nos.rename('/dev/full-2', '/dev/full')\nok = True",
+    ),
+    python(
+        "add_entropy",
+        Root,
+        "fcntl.ioctl(os.open('/dev/urandom', 1), 0x40045201, struct.pack('i', 0))\nok = True",
+    ),
+];

@@ -1,0 +1,7 @@
+//! Rules of the formats and of the contract with workers, each through the built program.
+
+mod agentcore;
+mod aip15;
+mod ioa;
+mod shared;
+mod swdl;
