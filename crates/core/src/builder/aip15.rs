@@ -48,7 +48,7 @@ pub(super) fn undo() -> UndoPolicy {
 }
 
 pub(super) fn words() -> Words {
-    Words::of(run_word, step_word)
+    Words::of(run_word, step_word).with_failure("the workflow fails", "the workflow compensates")
 }
 
 fn run_word(status: RunStatus) -> &'static str {

@@ -31,7 +31,7 @@ pub use policy::{
 pub use schema::{Schema, SchemaError};
 pub use scope::{RunRetry, Scope, Shape, Siblings, Target, UndoFailure, UndoPolicy};
 pub use shared::{Labels, Policy, Shared, Usual};
-pub use status::{RunStatus, StepStatus, Words};
+pub use status::{FailureWords, RunStatus, StepStatus, Words};
 pub use step::{Binding, Step, Undo};
 pub use surroundings::{Context, FileIn, FileOut, Hook, HookAction, HookWhen, Memory, Trigger};
 pub use work::{ArtifactIn, ArtifactOut, Capability, Isolation, Summary, Work, Worker};

@@ -72,6 +72,19 @@ pub struct Words {
     /// The word for a step that was skipped because it failed itself, where it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_by_own_failure: Option<String>,
+    /// The consequence of a step's failure, in the words of its format.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureWords>,
+}
+
+/// Clauses that follow "`step` failed and".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailureWords {
+    /// The workflow stops.
+    pub abort: String,
+    /// The workflow is undone.
+    pub undo: String,
 }
 
 impl Words {
@@ -81,7 +94,13 @@ impl Words {
             run: RunStatus::ALL.iter().map(|status| (*status, run(*status).to_owned())).collect(),
             step: StepStatus::ALL.iter().map(|status| (*status, step(*status).to_owned())).collect(),
             skipped_by_own_failure: None,
+            failure: None,
         }
+    }
+
+    /// Adds the clauses for a failure that stops the workflow and for one that undoes it.
+    pub fn with_failure(self, abort: &str, undo: &str) -> Words {
+        Words { failure: Some(FailureWords { abort: abort.to_owned(), undo: undo.to_owned() }), ..self }
     }
 
     pub fn run(&self, status: RunStatus) -> &str {

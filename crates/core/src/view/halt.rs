@@ -3,11 +3,11 @@
 use super::{Names, Reason, words};
 use crate::{
     engine::{Halt, InstanceIx, Outcome, RunState, StepAt},
-    ir::{RunStatus, Then},
+    ir::{KindName, RunStatus, Then},
 };
 
 /// Who decides when nobody does, as the engine calls it.
-const TIME: &str = "system:timeout";
+pub(super) const TIME: &str = "system:timeout";
 
 /// What stopped an instance, and the steps that the text names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,12 +47,19 @@ pub(super) fn cause(state: &RunState, names: &Names, mut ix: InstanceIx) -> Opti
 
 fn failed(state: &RunState, names: &Names, at: StepAt) -> Cause {
     let step = state.step(at);
-    let policy = match step.effect.map(|effect| effect.then) {
-        Some(Then::Undo) => "undo",
-        _ => "abort",
-    };
-    let (path, ended) = (names.step(at), words::ended(step.outcome.unwrap_or(Outcome::Cancelled)));
-    let text = format!("`{path}` {ended} and its policy is {policy}");
+    let (path, outcome) = (names.step(at), step.outcome.unwrap_or(Outcome::Cancelled));
+    let mut text = format!("`{path}` {}", words::ended(outcome));
+    // A gate that is not approved stops the workflow whatever its failure policy is.
+    if names.step_kind(at) != KindName::Gate {
+        let undoes = step.effect.is_some_and(|effect| effect.then == Then::Undo);
+        let consequence = match &names.words(at.0).failure {
+            Some(clauses) if undoes => &clauses.undo,
+            Some(clauses) => &clauses.abort,
+            None if undoes => "the workflow is undone",
+            None => "the workflow stops",
+        };
+        text += &format!(" and {consequence}");
+    }
     Cause { steps: vec![path], ..Cause::new(Reason::StepFailed, text) }
 }
 
@@ -68,7 +75,7 @@ fn timed_out(names: &Names, parent: Option<StepAt>) -> Cause {
 pub(super) fn cancelled(state: &RunState, root: bool, by: &str) -> Cause {
     let what = if root { "the run" } else { "the workflow" };
     if by == TIME {
-        let text = format!("{what} was cancelled because nobody answered in time");
+        let text = format!("{what} was cancelled because nobody answered before the timeout");
         return Cause::new(Reason::Cancelled, text);
     }
     let reason = state.cancel.as_ref().and_then(|cancel| cancel.reason.as_deref()).filter(|_| root);

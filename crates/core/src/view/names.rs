@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::{
     engine::{Event, InstanceIx, Part, RunState, StepAt},
-    ir::Kind,
+    ir::{Kind, KindName, Words},
     plan::{Definition, ScopeIx},
 };
 
@@ -35,6 +35,16 @@ impl Names {
             }
         }
         names
+    }
+
+    /// The words of the format that an instance's workflow is written in.
+    pub fn words(&self, instance: InstanceIx) -> &Words {
+        &self.definition.workflow_of(self.scope(instance)).workflow.words
+    }
+
+    /// The kind of a step.
+    pub fn step_kind(&self, at: StepAt) -> KindName {
+        self.definition.scope(self.scope(at.0)).step(at.1).kind.name()
     }
 
     /// Takes note of an event. Whether an instance came to be with it.

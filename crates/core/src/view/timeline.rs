@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use super::{Entry, Level, Names, words};
+use super::{Entry, Level, Names, halt::TIME, words};
 use crate::{
     engine::{
         AttemptEnd, AttemptId, CheckOutput, Decision, Event, Finding, Halt, InstanceIx, Mode, Opening,
         Outcome, Part, Proof, Publication, Record, Role, Skip, StepAt, Stop, Walk, utc,
     },
-    ir::{Hook, HookAction, HookWhen, Kind, RunStatus},
+    ir::{ErrorClass, Hook, HookAction, HookWhen, Kind, RunStatus, StepStatus},
     plan::{Definition, Plan},
 };
 
@@ -96,7 +96,8 @@ impl Timeline {
             Event::RunDecided { status, error, degraded, .. } => {
                 let degraded = if *degraded { ", degraded" } else { "" };
                 let message = error.as_ref().map(|error| error.message.as_str());
-                (format!("run {}{degraded}{}", run_ended(*status), after(message)), level_of(*status))
+                let ended = self.run_ended(InstanceIx::ROOT, *status);
+                (format!("run {ended}{degraded}{}", after(message)), level_of(*status))
             }
             Event::PublicationEnded { item, failed } => match failed {
                 Some(message) => (format!("{} failed: {message}", self.published(*item)), Level::Warning),
@@ -126,7 +127,8 @@ impl Timeline {
                 (place(instance), text, Level::Warning)
             }
             Event::InstanceEnded { instance, end } if *instance != InstanceIx::ROOT => {
-                (place(instance), format!("ended: {}", run_ended(end.status)), Level::Detail)
+                let ended = self.run_ended(*instance, end.status);
+                (place(instance), format!("ended: {ended}"), Level::Detail)
             }
             Event::UndoBegan { of, targets, uncertain } => {
                 let cut = match uncertain.len() {
@@ -184,6 +186,9 @@ impl Timeline {
         match why {
             Halt::Failed { step } => format!("`{}` failed", self.names.step(StepAt(ix, *step))),
             Halt::TimedOut => "its time is up".to_owned(),
+            Halt::Cancelled { by } if by == TIME => {
+                "cancelled: nobody answered before the timeout".to_owned()
+            }
             Halt::Cancelled { by } => format!("cancelled by {by}"),
             Halt::Outer => "what is around it stopped, or something beside it failed".to_owned(),
             Halt::Limit { error } => error.message.clone(),
@@ -313,19 +318,56 @@ impl Timeline {
                 let message = error.as_ref().map(|error| error.message.as_str());
                 let settles = settler.map(|settler| self.names.step(StepAt(at.0, settler)));
                 let settles = settles.map_or(String::new(), |step| format!("; `{step}` is to settle it"));
-                let text =
-                    format!("{}{}{settles}", outcome_word(*outcome, effect.as_skipped), after(message));
+                let ended = self.step_ended(*at, *outcome, effect.as_skipped);
+                let text = format!("{ended}{}{settles}", after(message));
                 (at, text, if settler.is_some() { Level::Warning } else { outcome_level(*outcome) })
             }
             Event::StepReused(reused) => {
                 let by = reused.decided_by.as_ref().map_or(String::new(), |by| format!(", decided by {by}"));
-                let word = outcome_word(reused.outcome, reused.effect.as_skipped);
+                let word = self.step_ended(reused.at, reused.outcome, reused.effect.as_skipped);
                 (&reused.at, format!("reused: {word}{by}"), Level::Info)
             }
             _ => return None,
         };
         Some((self.names.step(*at), text, level))
     }
+
+    /// The end of a run or of a called workflow, in the words of its format.
+    fn run_ended(&self, instance: InstanceIx, status: RunStatus) -> String {
+        let word = shown(self.names.words(instance).run(status));
+        match status {
+            RunStatus::UndoFailed => format!("{word}, and could not be undone"),
+            RunStatus::Undone if word != "undone" => format!("{word}, and undone"),
+            _ => word,
+        }
+    }
+
+    /// The end of a step, in the words of its format.
+    fn step_ended(&self, at: StepAt, outcome: Outcome, as_skipped: bool) -> String {
+        let word = |status| shown(self.names.words(at.0).step(status, as_skipped));
+        let status = match outcome {
+            _ if as_skipped => return format!("failed, and counts as {}", word(StepStatus::Skipped)),
+            Outcome::Skipped(Skip::Condition) => {
+                return format!("{}: its condition is false", word(StepStatus::Skipped));
+            }
+            Outcome::Skipped(Skip::Upstream(_)) => {
+                let word = word(StepStatus::Skipped);
+                return format!("{word}: something that it depends on did not succeed");
+            }
+            Outcome::Rejected => return "rejected".to_owned(),
+            Outcome::Succeeded => StepStatus::Succeeded,
+            Outcome::Incomplete | Outcome::Exhausted => StepStatus::Incomplete,
+            Outcome::Failed(ErrorClass::Timeout) => StepStatus::TimedOut,
+            Outcome::Failed(_) => StepStatus::Failed,
+            Outcome::Cancelled => StepStatus::Cancelled,
+        };
+        word(status)
+    }
+}
+
+/// A status as people write it.
+fn shown(status: &str) -> String {
+    status.replace('_', " ")
 }
 
 fn after(text: Option<&str>) -> String {
@@ -354,29 +396,11 @@ fn found(finding: Finding) -> &'static str {
     }
 }
 
-fn run_ended(status: RunStatus) -> &'static str {
-    match status {
-        RunStatus::TimedOut => "timed out",
-        RunStatus::UndoFailed => "failed, and could not be undone",
-        other => other.as_str(),
-    }
-}
-
 fn level_of(status: RunStatus) -> Level {
     match status {
         RunStatus::Failed | RunStatus::TimedOut | RunStatus::UndoFailed => Level::Error,
         RunStatus::Cancelled | RunStatus::Undone => Level::Warning,
         _ => Level::Info,
-    }
-}
-
-fn outcome_word(outcome: Outcome, as_skipped: bool) -> &'static str {
-    match outcome {
-        Outcome::Skipped(Skip::Condition) => "skipped: its condition is false",
-        Outcome::Skipped(Skip::Upstream(_)) => "skipped: something that it depends on did not succeed",
-        Outcome::Rejected if !as_skipped => "rejected",
-        _ if as_skipped => "failed, and counts as skipped",
-        other => words::ended(other),
     }
 }
 

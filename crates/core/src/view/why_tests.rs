@@ -175,10 +175,10 @@ fn a_condition_that_is_false() {
 fn a_failure_that_aborts_the_others() {
     let trial = Trial::new(graph(vec![work("a"), work("b"), after("c", &["b"])])).start().fail("a");
     assert_eq!(trial.why("a"), "failed: failed: boom");
-    assert_eq!(trial.why("b"), "stopping: stopping: `a` failed and its policy is abort");
-    assert_eq!(trial.why("c"), "step_failed: skipped: `a` failed and its policy is abort");
+    assert_eq!(trial.why("b"), "stopping: stopping: `a` failed and the workflow stops");
+    assert_eq!(trial.why("c"), "step_failed: skipped: `a` failed and the workflow stops");
     let trial = trial.end("b", AttemptEnd::Stopped);
-    assert_eq!(trial.why("b"), "step_failed: cancelled: `a` failed and its policy is abort");
+    assert_eq!(trial.why("b"), "step_failed: cancelled: `a` failed and the workflow stops");
 }
 
 #[test]
@@ -248,10 +248,10 @@ fn undo_as_it_goes_on() {
     let last = undoing(with(work("c"), |c| c.after = vec![id("b")]));
     let trial = Trial::new(graph(steps.into_iter().chain([last]).collect())).start();
     let trial = trial.ok("a").ok("b").fail("c");
-    assert_eq!(trial.why("b"), "undoing: is being undone: `c` failed and its policy is undo");
+    assert_eq!(trial.why("b"), "undoing: is being undone: `c` failed and the workflow is undone");
     assert_eq!(trial.why("a"), "undoing: will be undone when its turn comes");
     let trial = trial.ok("b");
-    assert_eq!(trial.why("b"), "undone: undone: `c` failed and its policy is undo");
+    assert_eq!(trial.why("b"), "undone: undone: `c` failed and the workflow is undone");
     let trial = trial.fail("a");
     assert_eq!(trial.why("a"), "not_undone: could not be undone: its undo failed");
     let undo = trial.view().undo.unwrap();

@@ -3,7 +3,7 @@
 use skein_core::ir::{RunStatus, StepStatus, Words};
 
 pub(super) fn words() -> Words {
-    Words::of(run_word, step_word)
+    Words::of(run_word, step_word).with_failure("the workflow aborts", "the workflow is undone")
 }
 
 fn run_word(status: RunStatus) -> &'static str {

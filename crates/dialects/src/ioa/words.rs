@@ -3,7 +3,9 @@
 use skein_core::ir::{RunStatus, StepStatus, Words};
 
 pub(super) fn words() -> Words {
-    Words { skipped_by_own_failure: Some("skipped".to_owned()), ..Words::of(run_word, step_word) }
+    let words =
+        Words::of(run_word, step_word).with_failure("the workflow aborts", "the workflow compensates");
+    Words { skipped_by_own_failure: Some("skipped".to_owned()), ..words }
 }
 
 fn run_word(status: RunStatus) -> &'static str {

@@ -198,17 +198,21 @@ fn is_left(row: &RunRow) -> bool {
     !row.head.closed && row.quarantined.is_none() && matches!(row.owner, Owner::Nobody | Owner::Dead(_))
 }
 
+/// The least width of the column for statuses.
+const STATUS_WIDTH: usize = 11;
+
 fn table(rows: &[RunRow], output: Output) -> String {
     let widest = |of: &dyn Fn(&RunRow) -> usize| rows.iter().map(of).max().unwrap_or_default();
     let id = widest(&|row| row.run.as_str().chars().count());
-    rows.iter().map(|row| line(row, id, output)).collect()
+    let status = widest(&|row| row.head.native_status.len()).max(STATUS_WIDTH);
+    rows.iter().map(|row| line(row, id, status, output)).collect()
 }
 
-fn line(row: &RunRow, width: usize, output: Output) -> String {
+fn line(row: &RunRow, width: usize, status_width: usize, output: Output) -> String {
     let name = output.paint.name(&format!("{:width$}", row.run.as_str()));
     let word = match &row.quarantined {
-        Some(_) => output.paint.error(&format!("{:11}", "set aside")),
-        None => status(row.head.status, 11, output.paint),
+        Some(_) => output.paint.error(&format!("{:status_width$}", "set aside")),
+        None => status(row.head.status, &row.head.native_status, status_width, output.paint),
     };
     let began = row.head.started_at.map_or_else(|| "-".to_owned(), utc);
     let length = row.head.started_at.zip(row.head.finished_at);
@@ -334,7 +338,7 @@ fn queued_because(state: &State, row: &RunRow, plan: &Plan) -> Option<String> {
 }
 
 fn step_line(step: &StepView, width: usize, output: Output) -> String {
-    let word = step_status(step.status, 11, output.paint);
+    let word = step_status(step, STATUS_WIDTH, output.paint);
     let length = step.duration_ms.map_or(String::new(), |ms| took(Millis(ms)));
     let path = output.paint.name(&format!("{:width$}", one_line(&step.path)));
     let tries = if step.reused {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use skein_core::{
-    engine::{AttemptId, Event, Opening, OpeningKind, Phase, Record, Role, RunState},
+    engine::{AttemptId, Event, InstanceIx, Opening, OpeningKind, Phase, Record, Role, RunState},
     ir::HoldReason,
     limits,
     time::{Millis, Time},
@@ -198,7 +198,9 @@ impl Area {
             text += &format!("; {spent}");
         }
         let length = state.instances.first().map_or(Millis(0), |root| draw.now.since(root.started));
-        line(draw, Tone::of_run(state.status()), &word(state.status().as_str()), length, &text)
+        let status = state.status();
+        let native = draw.names.words(InstanceIx::ROOT).run(status);
+        line(draw, Tone::of_run(status), &word(native), length, &text)
     }
 }
 

@@ -230,7 +230,7 @@ impl Teller<'_> {
             } else {
                 Tone::of_step(step.status)
             },
-            word: if settler.is_some() { "conflict".to_owned() } else { word(step.status.as_str()) },
+            word: if settler.is_some() { "conflict".to_owned() } else { word(&step.native_status) },
             path: step.path,
         }
     }
@@ -288,7 +288,11 @@ impl Teller<'_> {
             text += &format!("; a new run tries again {}", until(now, due));
         }
         let took = self.state.instances.first().map(|root| now.since(root.started));
-        Line { took, text, ..Line::new(Tone::of_run(status), word(status.as_str())) }
+        Line {
+            took,
+            text,
+            ..Line::new(Tone::of_run(status), word(self.names.words(InstanceIx::ROOT).run(status)))
+        }
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) use screen::{Size, Surface};
 pub(crate) use show::{Live, Options};
 pub(crate) use text::{outermost, quoted, spent, took};
 
-use skein_core::ir::{RunStatus, StepStatus};
+use skein_core::{ir::RunStatus, view::StepView};
 
 use self::style::{Tone, word};
 use crate::output::Paint;
@@ -34,14 +34,14 @@ pub(crate) fn one_line(words: &str) -> String {
     text::clean(words)
 }
 
-/// The status of a run as a word of so many columns.
-pub(crate) fn status(status: RunStatus, columns: usize, paint: Paint) -> String {
-    Tone::of_run(status).paint(paint, &format!("{:columns$}", word(status.as_str())))
+/// The status of a run in the word of its format, padded to a number of columns.
+pub(crate) fn status(status: RunStatus, native: &str, columns: usize, paint: Paint) -> String {
+    Tone::of_run(status).paint(paint, &format!("{:columns$}", word(native)))
 }
 
-/// The same of a step.
-pub(crate) fn step_status(status: StepStatus, columns: usize, paint: Paint) -> String {
-    Tone::of_step(status).paint(paint, &format!("{:>columns$}", word(status.as_str())))
+/// The status of a step in the word of its format, padded to a number of columns.
+pub(crate) fn step_status(step: &StepView, columns: usize, paint: Paint) -> String {
+    Tone::of_step(step.status).paint(paint, &format!("{:>columns$}", word(&step.native_status)))
 }
 
 /// The end of a log, each line with a mark before it.

@@ -92,7 +92,7 @@ impl Summary<'_> {
         let view = self.view;
         let (tone, status) = match view.quarantine {
             Some(_) => (Tone::Bad, "set aside".to_owned()),
-            None => (Tone::of_run(view.status), word(view.status.as_str())),
+            None => (Tone::of_run(view.status), word(&view.native_status)),
         };
         let began = self.state.instances.first().map(|root| root.started);
         let length = match (view.duration_ms, began) {
@@ -110,10 +110,10 @@ impl Summary<'_> {
 
     /// "8 succeeded, 1 failed, 2 skipped", and what it cost.
     fn counts(&self) -> String {
-        let mut by_status: BTreeMap<StepStatus, usize> = BTreeMap::new();
+        let mut by_status: BTreeMap<(StepStatus, &str), usize> = BTreeMap::new();
         let (settled, others): (Vec<&StepView>, Vec<&StepView>) =
             self.view.steps.iter().partition(|step| step.settled_by.is_some());
-        others.iter().for_each(|step| *by_status.entry(step.status).or_default() += 1);
+        others.iter().for_each(|step| *by_status.entry((step.status, &step.native_status)).or_default() += 1);
         // Those that ended first, in the order in which people ask.
         let ended = [
             StepStatus::Succeeded,
@@ -125,10 +125,17 @@ impl Summary<'_> {
             StepStatus::Skipped,
         ];
         let rest = StepStatus::ALL.iter().filter(|status| !ended.contains(status));
-        let counted = ended.iter().chain(rest).filter_map(|status| {
-            let n = *by_status.get(status)?;
-            let shown = format!("{n} {}", word(status.as_str()));
-            Some(Tone::of_step(*status).paint(self.options.paint, &shown))
+        let mut words: Vec<(&str, StepStatus, usize)> = Vec::new();
+        for status in ended.iter().chain(rest) {
+            for ((_, native), n) in by_status.range((*status, "")..).take_while(|((s, _), _)| s == status) {
+                match words.iter_mut().find(|(word, ..)| word == native) {
+                    Some((.., count)) => *count += n,
+                    None => words.push((native, *status, *n)),
+                }
+            }
+        }
+        let counted = words.iter().map(|(native, status, n)| {
+            Tone::of_step(*status).paint(self.options.paint, &format!("{n} {}", word(native)))
         });
         let settled = Some(settled.len()).filter(|n| *n > 0).map(|n| format!("{n} settled"));
         let counted: Vec<String> = counted.chain(settled).collect();

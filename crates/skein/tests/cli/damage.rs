@@ -51,7 +51,7 @@ fn a_damaged_run_is_set_aside_and_the_others_go_on() {
         told.contains(&format!("run {bad} was set aside: the journal of run `{bad}` is damaged")),
         "{told}"
     );
-    assert!(told.contains(&format!("{good}  run succeeded")), "{told}");
+    assert!(told.contains(&format!("{good}  run completed")), "{told}");
     let list = project.ends("runs", 0);
     assert!(list.contains("set aside") && list.contains("is damaged"), "{list}");
     assert_eq!(project.json(&format!("runs {good}"), 0)["status"], "succeeded");
@@ -244,7 +244,7 @@ fn a_person_can_go_on_with_a_shortened_journal() {
     assert_eq!(code, Some(0), "{lines}{errors}");
     project.ended_once(&run);
     assert_eq!(project.status(&run), "succeeded");
-    assert!(project.ends("runs", 0).contains("succeeded"));
+    assert!(project.ends("runs", 0).contains("SUCCEEDED"));
     let whole = project.ends(&format!("resume {run} --accept-shortened-journal"), 5);
     assert!(whole.contains("is not shortened"), "{whole}");
 }

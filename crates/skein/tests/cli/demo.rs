@@ -48,7 +48,7 @@ fn nobody_is_needed() {
         "$ skein approve ",
         "approved `ask/agree`",
         "$ skein resume ",
-        "succeeded [",
+        "SUCCEEDED [",
         "`publish` was done once.",
         "skein demo --keep",
     ];

@@ -90,7 +90,7 @@ fn a_run_whose_disk_fills_up_goes_on_when_there_is_space() {
     assert!(done.out.starts_with("1\nexit 0\n"), "nothing was told that was not kept: {}", done.out);
     assert_eq!(done.out.matches("there is no space left for the journal").count(), 1, "{}", done.out);
     assert_eq!(done.out.matches("there is space for the journal again").count(), 1, "{}", done.out);
-    assert!(done.out.contains("succeeded"), "{}", done.out);
+    assert!(done.out.contains("SUCCEEDED"), "{}", done.out);
     assert_eq!(project.read("done.txt"), "first\nslow\nthird\n", "each was done once");
     let last = done.out.lines().last().unwrap_or_default();
     assert!(last.contains("[skein: the log ends here: ") && last.contains("No space left"), "{last}");
@@ -111,7 +111,7 @@ fn a_run_is_cancelled_on_a_full_disk() {
         code=0; wait $run || code=$?; echo exit $code\n\
         $SKEIN --state disk/s runs\n";
     let done = in_namespace(&project, script);
-    assert!(done.out.contains("exit 130\n") && done.out.contains("cancelled"), "{}", done.out);
+    assert!(done.out.contains("exit 130\n") && done.out.contains("CANCELLED"), "{}", done.out);
     assert_eq!(project.read("done.txt"), "first\n");
 }
 
@@ -128,13 +128,13 @@ fn a_run_is_cancelled_and_left_after_a_row_found_no_space() {
     let by_another = "if $SKEIN --state disk/s cancel $id 2>&1; then echo cancel 0; kill $greedy; greedy=; \
         rm -f disk/fill disk/fill2; else echo cancel $?; fi\n";
     let cases = [
-        ("", "kill -INT $run\n", "exit 130\n", "cancelled"),
-        ("", "$SKEIN --state disk/s cancel $id\n", "exit 4\n", "cancelled"),
-        ("", "kill -TERM $run\n", "exit 130\n", "running"),
-        ("", "kill -INT $run; sleep 0.1; kill -INT $run || true\n", "exit 130\n", "cancelled|running"),
-        (greedy, "kill -INT $run; sleep 1; kill -INT $run || true\n", "exit 130\n", "cancelled|running"),
-        (greedy, "kill -TERM $run\n", "exit 130\n", "running"),
-        (greedy, by_another, "cancel ", "running|cancelled"),
+        ("", "kill -INT $run\n", "exit 130\n", "CANCELLED"),
+        ("", "$SKEIN --state disk/s cancel $id\n", "exit 4\n", "CANCELLED"),
+        ("", "kill -TERM $run\n", "exit 130\n", "RUNNING"),
+        ("", "kill -INT $run; sleep 0.1; kill -INT $run || true\n", "exit 130\n", "CANCELLED|RUNNING"),
+        (greedy, "kill -INT $run; sleep 1; kill -INT $run || true\n", "exit 130\n", "CANCELLED|RUNNING"),
+        (greedy, "kill -TERM $run\n", "exit 130\n", "RUNNING"),
+        (greedy, by_another, "cancel ", "RUNNING|CANCELLED"),
     ];
     for (before, how, ends, status) in cases {
         let project = Project::new();
@@ -162,7 +162,7 @@ fn a_run_is_cancelled_and_left_after_a_row_found_no_space() {
         assert!(took.parse::<u32>().is_ok_and(|took| took < 20), "{how}: {}", done.out);
         assert!(status.split('|').any(|status| done.out.contains(status)), "{how}: {}", done.out);
         if done.out.contains("cancel 0\n") {
-            assert!(done.out.contains("exit 4\n") && done.out.contains("cancelled"), "{}", done.out);
+            assert!(done.out.contains("exit 4\n") && done.out.contains("CANCELLED"), "{}", done.out);
         } else if how == by_another {
             // There may not even be space to open the state folder.
             let told = ["has stopped its workers and left it", "was told to stop its workers"];
@@ -379,7 +379,7 @@ fn a_run_goes_on_when_its_output_cannot_be_written() {
         assert_eq!(done.status.code(), Some(1), "{format}: {said}");
         assert_eq!(said.matches("error: the output cannot be written").count(), 1, "{format}: {said}");
         assert_eq!(project.read("done.txt"), "first\nslow\n", "{format}");
-        assert!(project.ends("runs", 0).contains("succeeded"), "{format}");
+        assert!(project.ends("runs", 0).contains("SUCCEEDED"), "{format}");
     }
 }
 

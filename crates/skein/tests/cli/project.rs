@@ -316,7 +316,7 @@ fn a_run_goes_on_in_a_project_that_was_moved() {
     };
     assert!(ends("runs", 0).contains(&run));
     ends(&format!("approve {run}"), 0);
-    assert!(ends(&format!("resume {run}"), 0).contains("succeeded"));
+    assert!(ends(&format!("resume {run}"), 0).contains("completed"));
     assert_eq!(std::fs::read_to_string(here.join("done.txt")).expect("it is there"), "draft\npublish\n");
     assert!(!project.folder.0.exists(), "nothing is made where it was");
 }

@@ -76,7 +76,7 @@ fn runs_are_listed_newest_first_and_shown_one_by_one() {
         "{table}"
     );
     let one = project.ends(&format!("runs {second}"), 0);
-    for part in ["succeeded", "draft", "sign-off", "Waiting after", &format!("skein resume {second}")] {
+    for part in ["completed", "draft", "sign-off", "Blocked after", &format!("skein resume {second}")] {
         assert!(one.contains(part), "{part}: {one}");
     }
     let object = project.json(&format!("runs {second}"), 0);
@@ -90,7 +90,7 @@ fn what_happened_is_told_in_order() {
     let run = project.left("gated.yaml");
     let told = project.ends(&format!("events {run}"), 0);
     let at = |part: &str| told.find(part).unwrap_or_else(|| panic!("{part}: {told}"));
-    assert!(at("run started") < at("draft: started") && at("draft: succeeded") < at("sign-off"));
+    assert!(at("run started") < at("draft: started") && at("draft: completed") < at("sign-off"));
     let events = project.events(&run);
     let lines = project.ends(&format!("events {run} --format jsonl"), 0);
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -142,7 +142,7 @@ fn a_run_of_another_process_is_followed_to_its_end() {
     assert!(again.contains("is being run by"), "{again}");
     project.go();
     programs.until("run_decided");
-    people.until("Succeeded in");
+    people.until("SUCCEEDED in");
     assert_eq!((people.end().0, programs.end().0, going.end().0), (Some(0), Some(0), Some(0)));
 }
 
@@ -264,7 +264,7 @@ fn all_runs_that_were_left_are_gone_on_with() {
     assert!(several.contains("2 runs were left") && several.contains("--all"), "{several}");
     project.ends(&format!("approve {one}"), 0);
     let told = project.ends("resume --all --no-wait", 6);
-    assert!(told.contains(&format!("{one}  publish: succeeded")), "{told}");
+    assert!(told.contains(&format!("{one}  publish: completed")), "{told}");
     assert!(told.contains(&format!("{two}  resumed")), "{told}");
     project.ends(&format!("approve {two}"), 0);
     let all = project.json("resume --all", 0);
@@ -282,10 +282,10 @@ fn a_run_goes_on_in_the_background() {
     project.begun();
     assert_eq!(project.status(run), "running");
     project.go();
-    following.until("Succeeded in");
+    following.until("SUCCEEDED in");
     assert_eq!(following.end().0, Some(0));
     let printed = std::fs::read_to_string(said["output"].as_str().unwrap()).unwrap();
-    assert!(printed.contains("succeeded") && !printed.contains('\u{1b}'), "{printed}");
+    assert!(printed.contains("SUCCEEDED") && !printed.contains('\u{1b}'), "{printed}");
     let again = project.left("asks.md");
     let told = project.ends(&format!("resume {again} --detach"), 0);
     assert!(told.contains(&format!("skein runs {again} --follow")), "{told}");

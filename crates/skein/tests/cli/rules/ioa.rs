@@ -36,7 +36,12 @@ fn a_run_that_was_undone_has_the_condition_rolled_back() {
     assert_eq!(condition["message"], "undone: train, room");
     assert_eq!(condition["lastTransitionTime"], result["finished_at"]);
     let run = result["run_id"].as_str().unwrap();
-    assert!(project.ends(&format!("runs {run}"), 0).contains("RolledBack: undone: train, room"));
+    let said = project.ends(&format!("runs {run}"), 0);
+    assert!(said.contains("RolledBack: undone: train, room"), "{said}");
+    // People read the words of the format.
+    assert!(said.contains("1 failed, 2 completed") && said.contains("Completed in "), "{said}");
+    let why = result["steps"][0]["why"]["text"].as_str().unwrap();
+    assert!(why.contains("`last` failed and the workflow compensates"), "{why}");
 }
 
 #[test]

@@ -139,3 +139,62 @@ fn validate_judges_broken_workflows_of_a_folder() {
     project.folder.write("tree/a/WORKFLOW.md", "---\nsteps: []\n---\n");
     project.ends("validate tree", 3);
 }
+
+/// What `run`, `runs`, `runs RUN` and `events` print of a run that fails.
+fn printed(project: &Project, file: &str) -> String {
+    let ran = project.ends(&format!("run {file}"), 4);
+    [ran, project.ends("runs", 0), project.ends("runs -", 0), project.ends("events", 0)].join("\n")
+}
+
+#[test]
+fn people_read_the_words_of_agentcore() {
+    let project = Project::new();
+    let step = |id: &str, script: &str, more: &str| {
+        format!("  {id}:\n    worker: CUSTOM\n    capabilities: [READ]\n    instructions: {script}\n{more}")
+    };
+    let steps = [
+        step("a", "exit 0", ""),
+        step("b", "exit 1", "    depends_on: [a]\n"),
+        step("c", "exit 0", "    depends_on: [b]\n"),
+    ];
+    project
+        .folder
+        .write("w.yaml", format!("name: w\nversion: \"1\"\ntimeout: 5m\nsteps:\n{}", steps.concat()));
+    let said = printed(&project, "w.yaml");
+    for part in [
+        "1 SUCCEEDED, 1 FAILED, 1 SKIPPED",
+        "FAILED in ",
+        "a: SUCCEEDED\n",
+        "run FAILED",
+        "`b` failed and the workflow aborts",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("succeeded") && !said.contains("policy is"), "{said}");
+}
+
+#[test]
+fn people_read_the_words_of_swdl() {
+    let project = Project::new();
+    let agent = |name: &str, script: &str| {
+        format!("[agents.{name}]\nworker = \"CUSTOM\"\ncommand = [\"sh\", \"-c\", '''{script}''']\n")
+    };
+    project.folder.write("skein.toml", agent("good", "true") + &agent("bad", "exit 1"));
+    let stage = |id: &str, agent: &str, more: &str| {
+        format!(
+            "  - id: {id}\n    name: {id}\n    roles: {{primary: \"agent:{agent}\"}}\n    error_policy: {{retry: {{max_attempts: 1}}}}\n{more}"
+        )
+    };
+    let stages = [
+        stage("aa", "good", ""),
+        stage("bb", "bad", "    depends_on: [aa]\n"),
+        stage("cc", "good", "    depends_on: [bb]\n"),
+    ];
+    project.folder.write("w.yaml", format!("workflow: {{id: w, name: W}}\nstages:\n{}", stages.concat()));
+    let said = printed(&project, "w.yaml");
+    for part in ["1 success, 1 failed, 1 skipped", "aa: success\n", "`bb` failed and `on_failure` is `halt`"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("succeeded") && !said.contains("abort"), "{said}");
+}

@@ -199,7 +199,7 @@ fn runs_shows_the_logs_of_a_run() {
     let result = project.json("run w.yaml", 0);
     let run = result["run_id"].as_str().unwrap();
     let said = project.ends(&format!("runs {run} --logs"), 0);
-    assert!(said.contains("hello") && said.contains("Succeeded"), "{said}");
+    assert!(said.contains("hello") && said.contains("Success in"), "{said}");
     let object = project.json(&format!("runs {run} --logs"), 0);
     assert_eq!(object["logs"], project.json(&format!("logs {run}"), 0)["logs"]);
     assert_eq!(object["status"], "succeeded");

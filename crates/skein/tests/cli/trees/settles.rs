@@ -86,7 +86,7 @@ fn a_conflict_is_settled_and_what_waits_sees_it() {
     assert_eq!(told.as_array().map(Vec::len), Some(1));
     let run = result["run_id"].as_str().unwrap();
     let shown = project.ends(&format!("runs {run}"), 0);
-    assert!(shown.contains("3 succeeded, 1 settled") && shown.contains("and settle settled it"), "{shown}");
+    assert!(shown.contains("3 SUCCEEDED, 1 settled") && shown.contains("and settle settled it"), "{shown}");
     assert!(!shown.contains("Not merged") && !shown.contains("Failed"), "{shown}");
     assert!(project.json("dlq", 0)["dead"].as_array().is_none_or(Vec::is_empty));
     let events = project.ends(&format!("events {run}"), 0);
